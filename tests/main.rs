@@ -71,6 +71,8 @@ mod monitoring;
 mod older_target;
 #[path = "e2e/operation.rs"]
 mod operation;
+#[path = "e2e/outages.rs"]
+mod outages;
 #[path = "e2e/page.rs"]
 mod page;
 #[path = "e2e/pairs.rs"]
@@ -105,12 +107,16 @@ mod server_settings;
 mod several;
 #[path = "e2e/sql_executor.rs"]
 mod sql_executor;
+#[path = "e2e/sql_status.rs"]
+mod sql_status;
 #[path = "e2e/standby.rs"]
 mod standby;
 #[path = "e2e/start.rs"]
 mod start;
 #[path = "e2e/statement_text.rs"]
 mod statement_text;
+#[path = "e2e/status.rs"]
+mod status;
 #[path = "e2e/stream_errors.rs"]
 mod stream_errors;
 #[path = "e2e/systemd.rs"]

@@ -309,7 +309,7 @@ async fn the_relay_store_is_looked_into_and_values_are_shown_only_on_request() {
         assert!(!shown.contains(secret), "{shown}");
     }
     let shown = dump(&["--gtid-set", &first, "--rows"]);
-    for line in ["@1=1", "@2=2", "@3='tell nobody'", "@3=NULL", "# 1 transactions"] {
+    for line in ["@1=1", "@2=2", "@3='tell nobody'", "@3=NULL", "# 1 transaction\n"] {
         assert!(shown.contains(line), "{line:?} is missing in\n{shown}");
     }
     assert!(dump(&["--limit", "1"]).contains("there are more"));

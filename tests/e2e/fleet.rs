@@ -50,14 +50,19 @@ impl Site {
     /// A daemon with `test` in the main file, each of `others` in a file of its own, and all running.
     pub(crate) async fn with_files(&self, others: &[&str]) -> Daemon {
         let daemon = self.builder().start();
+        self.add_files(&daemon, others).await;
+        daemon
+    }
+
+    /// Adds a file for each of `others`, and waits until all run.
+    pub(crate) async fn add_files(&self, daemon: &Daemon, others: &[&str]) {
         for name in others {
-            write(&daemon, &format!("{name}.toml"), &self.channel(name, ""));
+            write(daemon, &format!("{name}.toml"), &self.channel(name, ""));
         }
         daemon.commanded(&["reload"]);
         for channel in 0..=others.len() {
-            wait_state(&daemon, channel, "running").await;
+            wait_state(daemon, channel, "running").await;
         }
-        daemon
     }
 
     /// A file of `conf.d`: what `[defaults]` does not have.

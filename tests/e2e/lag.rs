@@ -92,7 +92,7 @@ async fn on_a_slow_link(source: &Server, target: &Server, daemon: &Daemon, proxy
         let text = view["state_detail"].as_str().unwrap_or_default();
         let all_well = text.contains("everything received, waiting for more");
         assert!(!all_well || truth < SOON + SLACK, "{truth} s, and the daemon says {text}");
-        seen_arriving |= text.contains("bytes are here");
+        seen_arriving |= text.contains("MiB are here");
         highest = lag.unwrap_or_default().max(highest);
         assert!(asked.duration_since(committed[0]) < DRAIN, "not applied in time");
         tokio::time::sleep(Duration::from_millis(50)).await;

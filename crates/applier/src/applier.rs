@@ -29,6 +29,7 @@ use crate::options::{ApplierOptions, TargetGtids, Tuning};
 use crate::ownership::control::ControlSession;
 use crate::ownership::keeper::Keeper;
 use crate::ownership::locks;
+use crate::ownership::shown_state::{ShownStateWriter, StateSource};
 use crate::reachability::Reachability;
 use crate::server::definitions::tables::TargetTables;
 use crate::server::port::Target;
@@ -69,6 +70,7 @@ pub struct Applier<O> {
     arrivals: Arrivals,
     upkeep: Upkeep,
     locks: LockWatch,
+    shown: ShownStateWriter,
 }
 
 /// The transactions that come from the intake.
@@ -159,7 +161,14 @@ impl<O: CommitObserver> Applier<O> {
             arrivals: Arrivals { stream, batch: Vec::new(), open: None, ended: false },
             upkeep: Upkeep { pinged: now, levelled: now, is_level: true, look_at: now },
             locks: LockWatch::default(),
+            shown: ShownStateWriter::new(None),
         }
+    }
+
+    /// Shows the channel's state in `csa.status` on the target.
+    #[must_use]
+    pub fn showing(self, source: Arc<dyn StateSource>) -> Self {
+        Self { shown: ShownStateWriter::new(Some(source)), ..self }
     }
 
     /// Applies until the stream ends or its end point is reached, until `stop` (finish the running
@@ -203,6 +212,9 @@ impl<O: CommitObserver> Applier<O> {
             && let Err(error) = self.keeper.level().await
         {
             warn!(%error, "the target's gtid_executed and the checkpoint differ until the next start");
+        }
+        if !self.workers.shared.target.is_lost() {
+            self.shown.note_end(&mut self.keeper, &outcome).await;
         }
         outcome
     }
@@ -396,7 +408,7 @@ impl<O: CommitObserver> Applier<O> {
             self.upkeep.pinged = Instant::now();
             self.keeper.keep_alive().await?;
         }
-        Ok(())
+        self.shown.note(&mut self.keeper).await
     }
 
     fn finished(

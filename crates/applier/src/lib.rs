@@ -50,6 +50,7 @@ pub use ownership::preflight::{
     PreflightError, TargetChannels, TargetFacts, preflight, target_channels,
 };
 pub use ownership::requirements::{OfSource, executor_for, requirements};
+pub use ownership::shown_state::{ShownState, StateSource};
 pub use ownership::standby::Standby;
 pub use ownership::start_position::{SharedTables, StartPosition};
 pub use reachability::Reachability;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use csa_provider::seams::Chance;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::{debug, info, warn};
 
 use crate::error::{Error, Result};
 use crate::server::generation::Generation;
@@ -30,10 +31,17 @@ pub(crate) enum Party {
 /// nothing for another that can't write: each removes only its own entry.
 #[derive(Debug, Clone, Default)]
 pub struct Reachability {
-    lost: Arc<watch::Sender<BTreeMap<Party, Lost>>>,
+    outage: Arc<watch::Sender<Outage>>,
     /// Sessions that the target refused with an error.
     refused: Arc<AtomicU64>,
     room: Room,
+}
+
+/// The parties that have lost it; over once there are none.
+#[derive(Debug, Default)]
+struct Outage {
+    since: Option<Instant>,
+    lost: BTreeMap<Party, Lost>,
 }
 
 /// Why one party has lost it.
@@ -45,16 +53,22 @@ struct Lost {
 }
 
 impl Reachability {
-    /// True if no other party knew it: the first to find out logs it.
+    /// Records that a party has lost it. The log has one line for an outage, whoever finds it out and however
+    /// often: then this returns true.
     pub(crate) fn lost(&self, party: Party, error: &Error) -> bool {
         if matches!(error, Error::Connecting(_)) && error.code().is_some() {
             self.refused();
         }
         let mut is_news = false;
-        self.lost.send_modify(|lost| {
+        self.outage.send_modify(|Outage { since, lost }| {
             is_news = lost.is_empty();
+            since.get_or_insert_with(Instant::now);
             lost.insert(party, Lost { why: error.to_string(), again: None });
         });
+        match is_news {
+            true => warn!(%error, "target unavailable, waiting for it"),
+            false => debug!(?party, %error, "target unavailable"),
+        }
         is_news
     }
 
@@ -109,7 +123,7 @@ impl Reachability {
     /// The party tries again after this time.
     pub(crate) fn waits(&self, party: Party, pause: Duration) {
         let again = Some(Instant::now() + pause);
-        self.lost.send_if_modified(|lost| {
+        self.outage.send_if_modified(|Outage { lost, .. }| {
             if let Some(lost) = lost.get_mut(&party) {
                 lost.again = again;
             }
@@ -118,21 +132,29 @@ impl Reachability {
     }
 
     pub(crate) fn reached(&self, party: Party) {
-        self.lost.send_if_modified(|lost| lost.remove(&party).is_some());
+        let mut over = None;
+        self.outage.send_if_modified(|Outage { since, lost }| {
+            let is_known = lost.remove(&party).is_some();
+            over = if lost.is_empty() { since.take() } else { None };
+            is_known
+        });
+        if let Some(since) = over {
+            info!(seconds = since.elapsed().as_secs(), "target available again");
+        }
     }
 
     /// Returns true if the target is known to be away.
     pub(crate) fn is_lost(&self) -> bool {
-        !self.lost.borrow().is_empty()
+        !self.outage.borrow().lost.is_empty()
     }
 
     pub(crate) fn why_lost(&self) -> Option<String> {
-        self.lost.borrow().first_key_value().map(|(_, lost)| lost.why.clone())
+        self.outage.borrow().lost.first_key_value().map(|(_, lost)| lost.why.clone())
     }
 
     /// Returns the time of the next attempt to reach it.
     pub(crate) fn next_attempt(&self) -> Option<Instant> {
-        self.lost.borrow().first_key_value().and_then(|(_, lost)| lost.again)
+        self.outage.borrow().lost.first_key_value().and_then(|(_, lost)| lost.again)
     }
 
     /// Returns the sessions that the target refused with an error.
@@ -147,7 +169,7 @@ impl Reachability {
 
     pub(crate) async fn until_lost(&self) {
         // The sender lives as long as `self`, so this fails never.
-        let _ = self.lost.subscribe().wait_for(|lost| !lost.is_empty()).await;
+        let _ = self.outage.subscribe().wait_for(|outage| !outage.lost.is_empty()).await;
     }
 }
 

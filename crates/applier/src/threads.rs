@@ -5,6 +5,7 @@
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking, spawn_local};
+use tracing::{Instrument as _, Span};
 
 fn is_alone() -> bool {
     Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread
@@ -18,10 +19,10 @@ where
     F::Output: Send + 'static,
 {
     if is_alone() {
-        return spawn_local(make());
+        return spawn_local(make().in_current_span());
     }
-    let runtime = Handle::current();
-    spawn_blocking(move || runtime.block_on(make()))
+    let (runtime, span) = (Handle::current(), Span::current());
+    spawn_blocking(move || runtime.block_on(make().instrument(span)))
 }
 
 /// As [`on_own_thread`], and needs no [`tokio::task::LocalSet`].
@@ -31,7 +32,7 @@ where
     F::Output: Send + 'static,
 {
     match is_alone() {
-        true => tokio::spawn(future),
+        true => tokio::spawn(future.in_current_span()),
         false => on_own_thread(move || future),
     }
 }
@@ -43,8 +44,9 @@ where
 pub(crate) async fn computed<T: Send + 'static>(
     compute: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
+    let span = Span::current();
     match is_alone() {
         true => Ok(compute()),
-        false => spawn_blocking(compute).await,
+        false => spawn_blocking(move || span.in_scope(compute)).await,
     }
 }

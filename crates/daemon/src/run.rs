@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::admin::api;
 use crate::channel::Supervisor;
@@ -107,7 +107,7 @@ async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
         let name = channel.name();
         match look.await.unwrap_or_else(|panic| Err(panic.to_string())) {
             Ok(None) => {}
-            Ok(Some(why)) => warn!(channel = name, "{why}; waiting for the server"),
+            Ok(Some(why)) => debug!(channel = name, "{why}; waiting for the server"),
             Err(why) => refused.push(format!("channel {name:?}: {why}")),
         }
     }

@@ -424,7 +424,7 @@ async fn at_the_space_limit_reception_waits_and_resumes() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let usage = store.usage();
-    assert!(usage.waiting.is_some_and(|text| text.contains("of 8000 bytes used")));
+    assert!(usage.waiting.is_some_and(|text| text.contains("of 0.008 MiB used")));
     assert!(usage.bytes <= 8000);
     // The oldest of those that wait with it.
     let queued = usage.queued.expect("it waits");

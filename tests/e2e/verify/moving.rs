@@ -143,7 +143,7 @@ async fn a_source_that_lacks_what_the_target_has_is_not_compared_with() {
     refused.assert_code(2);
     let error = refused.json["error"].as_str().expect("an error");
     for words in [
-        format!("source 127.0.0.1:{}: it lacks 1 transactions", late.port),
+        format!("source 127.0.0.1:{}: it lacks 1 transaction that", late.port),
         format!("source 127.0.0.1:{}", source.port),
     ] {
         assert!(error.contains(&words), "{error}");

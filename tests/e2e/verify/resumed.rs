@@ -123,9 +123,5 @@ async fn a_channel_that_applies_nothing_is_named_at_once() {
     target.exec("DELETE FROM d.a WHERE id=1").await;
     source.exec("UPDATE d.a SET v=9 WHERE id=1").await;
     crate::wait_state(&daemon, 0, "failed").await;
-    at_once(&[
-        "lacks 1 transactions from ",
-        "channel test has failed (",
-        "csa-daemon status names",
-    ]);
+    at_once(&["lacks 1 transaction from ", "channel test has failed (", "csa-daemon status names"]);
 }

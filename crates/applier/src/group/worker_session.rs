@@ -6,7 +6,7 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::seams::Backoff;
 use csa_scheduler::group::Group;
 use csa_scheduler::sequence::Sequence;
-use tracing::{info, warn};
+use tracing::debug;
 
 use super::commit_turn::{CommitTurn, Sending};
 use crate::activity::{Entered, Sessions};
@@ -149,7 +149,7 @@ impl WorkerSession {
         let opened = self.shared.target.open(entry, generation, &*self.options.chance, open);
         let (session, number) = opened.await?;
         self.generation = number;
-        info!(worker = self.index, connection = session.id(), "session on the target opened");
+        debug!(worker = self.index, connection = session.id(), "session on the target opened");
         Ok(session)
     }
 
@@ -185,9 +185,7 @@ impl WorkerSession {
         // Closed before the wait, so that the server can roll its transaction back.
         self.session = None;
         self.is_lost = true;
-        if self.shared.target.lost(self.party(), error) {
-            warn!(worker = self.index, %error, "target unavailable, waiting for it");
-        }
+        self.shared.target.lost(self.party(), error);
         self.shared.generation.suspect();
         let pause = backoff.pause();
         let pause = error.refused_pause(&*self.options.chance).unwrap_or(pause);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use csa_scheduler::group::Group;
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use super::worker::Worker;
 use super::worker_session::{SharedWorkerState, WorkerSession};
@@ -64,10 +65,11 @@ impl Workers {
 
     pub(crate) fn start(&mut self, mut worker: Worker, group: Group) {
         let group = Arc::new(group);
-        self.running.spawn(async move {
+        let applied = async move {
             let outcome = worker.apply(&group).await;
             Finished { worker, group, outcome }
-        });
+        };
+        self.running.spawn(applied.in_current_span());
     }
 
     /// Takes a worker back, or ends it when there are more than wanted.
@@ -91,7 +93,7 @@ impl Workers {
     pub(crate) fn end(&mut self, worker: Worker) {
         self.existing.retain(|index| *index != worker.index());
         // Not waited for: a later worker with this number ends the session if it still lives.
-        tokio::spawn(worker.close());
+        tokio::spawn(worker.close().in_current_span());
     }
 
     /// Follows the room that the target has for sessions; returns the number of groups that may run.

@@ -76,7 +76,6 @@ impl ControlSession {
         let Recorded { follows, foreign, own_servers } =
             steps.record(&mut session, &checkpoint.executed).await?;
         info!(
-            channel,
             epoch = checkpoint.epoch,
             sequence = checkpoint.sequence.get(),
             executed = %checkpoint.executed.brief(),
@@ -221,7 +220,7 @@ async fn as_target(
         executed.union(&lost);
         missing.subtract(&lost);
         if missing.is_empty() {
-            warn!(channel, %lost, "the target had lost GTIDs of transactions that its tables have");
+            warn!(%lost, "the target had lost GTIDs of transactions that its tables have");
             return Ok(executed);
         }
     }
@@ -326,7 +325,7 @@ async fn take_rows(
                         by_another: false,
                     });
                 }
-                info!(channel, "an earlier daemon's transaction still holds the checkpoint row");
+                info!("an earlier daemon's transaction still holds the checkpoint row");
                 // It had a whole lock wait timeout to end on its own: its client may be gone.
                 let workers = checkpoint::workers(session, channel).await?;
                 locks::end_workers(session, channel, workers.into_iter()).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use csa_provider::binlog::{Gtid, GtidSet, Uuid};
 use csa_provider::seams::{Backoff, Chance};
 use csa_scheduler::sequence::Sequence;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::error::{Error, ErrorClass, Fence, Result};
 use crate::options::{ApplierOptions, TargetGtids};
@@ -80,7 +80,6 @@ impl Keeper {
 
     async fn regain(&mut self, error: &Error) -> Result<()> {
         self.control.reachability.lost(Party::Control, error);
-        warn!(%error, "control session lost, opening it again");
         self.reopen(&mut self.backoff.clone()).await
     }
 
@@ -93,6 +92,15 @@ impl Keeper {
         self.control.reachability.lost(Party::Control, error);
         self.pause(error, backoff).await;
         self.reopen(backoff).await
+    }
+
+    /// Returns true while the session holds the lock, on a target that has everything known to be committed.
+    pub(crate) fn is_held(&self) -> bool {
+        self.control.is_held
+    }
+
+    pub(crate) fn channel(&self) -> &str {
+        &self.control.channel
     }
 
     /// Returns the daemon's identity, by which its sessions on the target are recognised.
@@ -183,7 +191,7 @@ impl Keeper {
         loop {
             match self.control.reopen(&self.target).await {
                 Ok(()) => {
-                    info!(
+                    debug!(
                         connection = self.control.session.id(),
                         "the channel is held on the target again"
                     );
@@ -214,7 +222,7 @@ impl Keeper {
         let pause = error.refused_pause(&*self.chance);
         let pause = pause.unwrap_or_else(|| backoff.pause());
         self.control.reachability.waits(Party::Control, pause);
-        warn!(%error, "target unavailable, trying again in {pause:?}");
+        debug!(%error, "control session not opened, trying again in {pause:?}");
         tokio::time::sleep(pause).await;
     }
 

@@ -101,7 +101,7 @@ pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -
             return Err(held(channel, holder.describe(), !holder.is_ours));
         }
         let connection = holder.connection;
-        info!(channel, connection, "ending an earlier session of this daemon");
+        info!(connection, "ending an earlier session of this daemon");
         kill(session, connection).await?;
         if !get(session, &name, END_PATIENCE).await? {
             return Err(held(channel, holder.describe(), !holder.is_ours));
@@ -109,7 +109,7 @@ pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -
     }
     if !get(session, &own, PATIENCE).await? {
         // No reason to stop: the lock only serves to recognise this session later.
-        warn!(channel, "another session on the target uses this daemon's identity");
+        warn!("another session on the target uses this daemon's identity");
     }
     Ok(())
 }
@@ -151,7 +151,7 @@ pub(crate) async fn take_worker(session: &mut Session, channel: &str, worker: u1
     }
     let holder = holder(session, &name).await?;
     if holder != 0 {
-        info!(channel, worker, connection = holder, "ending the worker's earlier session");
+        info!(worker, connection = holder, "ending the worker's earlier session");
         kill(session, holder).await?;
     }
     if get(session, &name, END_PATIENCE).await? {
@@ -172,7 +172,7 @@ pub(crate) async fn end_workers(
     for worker in workers {
         let holder = holder(session, &quote(&worker_lock(channel, worker))).await?;
         if holder != 0 {
-            info!(channel, worker, connection = holder, "ending a session that was left behind");
+            info!(worker, connection = holder, "ending a session that was left behind");
             kill(session, holder).await?;
         }
     }
@@ -188,7 +188,7 @@ pub(crate) async fn end_worker(
 ) -> Result<bool> {
     for worker in checkpoint::workers(session, channel).await? {
         if holder(session, &quote(&worker_lock(channel, worker))).await? == u64::from(connection) {
-            info!(channel, worker, connection, "ending a session that was left behind");
+            info!(worker, connection, "ending a session that was left behind");
             kill(session, u64::from(connection)).await?;
             return Ok(true);
         }

@@ -18,6 +18,7 @@ pub(crate) mod locks;
 pub(crate) mod preflight;
 pub(crate) mod reconnect;
 pub(crate) mod requirements;
+pub(crate) mod shown_state;
 mod skip;
 pub(crate) mod standby;
 pub(crate) mod start_position;

@@ -111,11 +111,7 @@ impl ControlSession {
         let missing: Vec<u16> = (0..*workers).filter(|worker| !found.contains(worker)).collect();
         // Groups in flight hold only rows that are there, so this insertion waits for none.
         if !missing.is_empty() {
-            warn!(
-                channel,
-                ?missing,
-                "rows of workers are gone from csa.checkpoint, adding them again"
-            );
+            warn!(?missing, "rows of workers are gone from csa.checkpoint, adding them again");
             add_rows(session, channel, missing.into_iter(), taken).await?;
         }
         if gtids == TargetGtids::Source && !found.contains(&checkpoint::PROGRESS) {
@@ -143,7 +139,7 @@ impl ControlSession {
         if lost.is_empty() || !is_sure {
             return Ok(());
         }
-        warn!(channel = self.channel, %lost, "the target had lost GTIDs of transactions that its tables have");
+        warn!(%lost, "the target had lost GTIDs of transactions that its tables have");
         level(&mut self.session, &row).await
     }
 

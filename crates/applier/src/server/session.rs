@@ -154,6 +154,11 @@ impl Session {
         Ok(())
     }
 
+    /// Returns true if the session writes to the server's binary log, where there is one.
+    pub(crate) fn logs(&self) -> bool {
+        self.logs
+    }
+
     /// Occupies room on the target as long as it lives.
     pub(crate) fn occupy(&mut self, permit: Permit) {
         self.permit = Some(permit);

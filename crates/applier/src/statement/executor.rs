@@ -13,7 +13,7 @@ use csa_provider::sql_text::Statement;
 use csa_scheduler::admission::Verdict;
 use csa_scheduler::group::Group;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::execution::{execute, leave};
 use super::failure::{Failure, named};
@@ -115,7 +115,7 @@ impl StatementExecutor {
                 // Not counted as a retry, and the statement may have taken effect: its GTID or
                 // entry shows.
                 ErrorClass::Unavailable => {
-                    warn!(gtid = %statement.gtid, %error, "target unavailable, waiting for it");
+                    debug!(gtid = %statement.gtid, %error, "waiting for the target");
                     may_be_committed = true;
                     keeper.wait_and_regain(&error, &mut backoff).await?;
                 }

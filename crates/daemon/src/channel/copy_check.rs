@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tracing::{error, info, warn};
+use tracing::{Instrument as _, error, info, warn};
 
 use super::watch::Watch;
 use crate::config::ChannelSettings;
@@ -30,7 +30,8 @@ impl CopyCheck {
     pub(super) fn begin(&mut self, settings: &Arc<ChannelSettings>, watch: &Watch, scope: Scope) {
         if settings.copy.verify {
             self.task = JoinSet::new();
-            self.task.spawn(compare(Arc::clone(settings), watch.clone(), scope));
+            let compared = compare(Arc::clone(settings), watch.clone(), scope);
+            self.task.spawn(compared.in_current_span());
         }
     }
 }
@@ -50,7 +51,7 @@ async fn compare(settings: Arc<ChannelSettings>, watch: Watch, scope: Scope) {
         if let Event::Table(table) = event
             && table.outcome == Outcome::Different
         {
-            error!(channel, "the copy differs from the source in {}", table.table);
+            error!("the copy differs from the source in {}", table.table);
         }
     };
     let compared = verify(&options, &Replicated::new(&settings.filters), &observe).await;
@@ -59,13 +60,13 @@ async fn compare(settings: Arc<ChannelSettings>, watch: Watch, scope: Scope) {
             let view = view(channel, &report);
             let (tables, rows) = (view.tables, view.rows);
             match report.outcome() {
-                Outcome::Equal => info!(channel, tables, rows, "the copy equals the source"),
-                _ => warn!(channel, tables, rows, "{}", view.text),
+                Outcome::Equal => info!(tables, rows, "the copy equals the source"),
+                _ => warn!(tables, rows, "{}", view.text),
             }
             view
         }
         Err(error) => {
-            warn!(channel, %error, "the copy was not compared with the source");
+            warn!(%error, "the copy was not compared with the source");
             let text = format!("{error}; csa-daemon verify --channel {channel} compares both");
             CopyCheckView { outcome: "unfinished".to_owned(), text, ..CopyCheckView::default() }
         }

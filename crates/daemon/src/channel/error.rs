@@ -5,6 +5,8 @@ use std::time::Duration;
 use csa_provider::binlog::Gtid;
 use csa_provider::seams::{Backoff, SystemChance};
 use csa_provider::source::ReceptionEnd;
+use tokio::time::Instant;
+use tracing::info;
 
 use crate::config::ChannelSettings;
 
@@ -122,6 +124,8 @@ pub(super) struct Pauses {
     refused: Backoff,
     /// The last attempt failed because a server did not answer.
     was_absent: Option<bool>,
+    /// The server that was last found absent, and since when.
+    outage: Option<(Absent, Instant)>,
 }
 
 impl Pauses {
@@ -132,7 +136,7 @@ impl Pauses {
     }
 
     fn of(absent: Backoff) -> Self {
-        Self { absent, refused: refused(), was_absent: None }
+        Self { absent, refused: refused(), was_absent: None, outage: None }
     }
 
     /// Doubles with each attempt; begins again with the shortest when the kind of failure changes.
@@ -142,6 +146,27 @@ impl Pauses {
             backoff.restart();
         }
         backoff.pause()
+    }
+
+    /// Returns true at the first of the attempts that fail because this server does not answer: the log has one
+    /// line for all of them.
+    pub(super) fn is_news(&mut self, server: Absent) -> bool {
+        let is_news = self.outage.is_none_or(|(known, _)| known != server);
+        if is_news {
+            self.outage = Some((server, Instant::now()));
+        }
+        is_news
+    }
+
+    /// Logs the end of an outage, if there was one.
+    pub(super) fn over(&mut self) {
+        if let Some((server, since)) = self.outage.take() {
+            let seconds = since.elapsed().as_secs();
+            match server {
+                Absent::Source => info!(seconds, "source available again"),
+                Absent::Target => info!(seconds, "target available again"),
+            }
+        }
     }
 }
 
@@ -159,6 +184,16 @@ mod tests {
                 .map(&mut seconds)
                 .to_vec();
         assert_eq!(said, [1, 2, 3, 30, 60, 120, 240, 300, 300, 1, 30]);
+    }
+
+    #[test]
+    fn an_outage_is_news_once() {
+        let mut pauses = Pauses::of(Backoff::new(Duration::ZERO, Duration::ZERO));
+        let mut news = |server| pauses.is_news(server);
+        assert!(news(Absent::Target) && !news(Absent::Target) && !news(Absent::Target));
+        assert!(news(Absent::Source), "another server");
+        pauses.over();
+        assert!(pauses.is_news(Absent::Source), "it was there in between");
     }
 
     #[test]

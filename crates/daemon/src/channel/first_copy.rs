@@ -42,9 +42,9 @@ pub(super) async fn make(
     let CopySummary { tables, rows, elapsed, not_made, until, .. } =
         copied.map_err(channel_error)?;
     for refused in not_made {
-        warn!(channel = settings.name, "not copied: {refused}");
+        warn!("not copied: {refused}");
     }
-    info!(channel = settings.name, tables, rows, ?elapsed, "all rows are copied");
+    info!(tables, rows, ?elapsed, "all rows are copied");
     Ok(until.is_none())
 }
 
@@ -84,7 +84,7 @@ async fn receive(
     while begun.changed().await.is_ok() {
         let executed = begun.borrow_and_update().clone().unwrap_or_default();
         if let Err(error) = reception.attach(settings, &executed).await {
-            warn!(channel = settings.name, %error, "nothing is received while the source is copied");
+            warn!(%error, "nothing is received while the source is copied");
         }
     }
     std::future::pending().await
@@ -99,7 +99,7 @@ pub(super) async fn complete(
     watch.copy_step(CopyStep::Keys);
     let completed = copy::complete(&settings.target, &settings.name, converging).await;
     completed.map_err(channel_error)?;
-    info!(channel = settings.name, "the target is a copy of the source");
+    info!("the target is a copy of the source");
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use csa_applier::{Target, TargetOptions};
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{Instrument as _, info};
 
 use super::live_settings::Controls;
 use super::watch::Watch;
@@ -25,7 +25,7 @@ impl Health {
     pub(super) fn keep(target: &Target, controls: &Controls, watch: &Watch) -> Self {
         let mut task = JoinSet::new();
         let kept = keep(TargetOptions::clone(target), controls.clone(), watch.clone());
-        task.spawn(kept);
+        task.spawn(kept.in_current_span());
         Self { controls: controls.clone(), _task: task }
     }
 }
@@ -54,22 +54,21 @@ async fn keep(target: TargetOptions, controls: Controls, watch: Watch) {
 async fn hold(target: &TargetOptions, limits: &ThrottleBy, controls: &Controls, watch: &Watch) {
     let floor = limits.at_least.unwrap_or(NonZeroU32::MIN);
     let asked = HealthLimit::of_target(target, limits);
-    let mut limits = HealthLimits::ask(watch.name(), asked, floor);
+    let mut limits = HealthLimits::ask(asked, floor);
     let mut since = None;
     loop {
         tokio::time::sleep(INTERVAL).await;
         let rate = limits.step(watch.applied_rate());
         let limits = limits.views();
-        let channel = watch.name();
         match (rate, &since) {
             (Some(rate), None) => {
                 since = Some(rfc3339(watch.clock().now_micros()));
                 let why = ThrottleByView::reasons(&limits);
-                info!(channel, rate, why, "throttled for the health of the target");
+                info!(rate, why, "throttled for the health of the target");
             }
             (None, Some(_)) => {
                 since = None;
-                info!(channel, "no longer throttled for the health of the target");
+                info!("no longer throttled for the health of the target");
             }
             _ => {}
         }

@@ -5,10 +5,10 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::source::SourceFacts;
 use csa_relaystore::disk::RelayStoreOptions;
 use csa_relaystore::read::RelayInspector;
-use tokio::task::spawn_blocking;
 
 use super::start::StartKnowledge;
 use crate::config::ChannelSettings;
+use crate::host::blocking;
 
 /// Returns a warning if the channel will fill holes that were not to be expected.
 ///
@@ -39,7 +39,7 @@ pub(super) async fn check(
     }
     let (options, wanted, executed) = (settings.relay.clone(), holes.clone(), below.executed());
     // A store that can't be read is reported when it is opened.
-    let received = spawn_blocking(move || look(&options, &wanted, &executed)).await;
+    let received = blocking(move || look(&options, &wanted, &executed)).await;
     below.judge(&holes, &received.ok().and_then(Result::ok).unwrap_or_default())
 }
 

@@ -9,7 +9,7 @@ use csa_provider::seams::SystemChance;
 use csa_scheduler::until::Until;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::copy_check::CopyCheck;
 use super::error::{Absent, ChannelError, OVERCOME, Pauses, failed};
@@ -101,7 +101,7 @@ impl Channel {
                 && self.settings.applier.standby
                 && error.is_fenced()
             {
-                warn!(channel = self.name(), %error, "standing by");
+                warn!(%error, "standing by");
                 taking.was_held = true;
                 continue;
             }
@@ -123,11 +123,11 @@ impl Channel {
             match ended? {
                 PipelineEnd::Stopped => return Ok(ON_REQUEST.to_owned()),
                 PipelineEnd::UntilMoved => {
-                    info!(channel = self.name(), "until was moved; continuing")
+                    info!("until was moved; continuing")
                 }
                 PipelineEnd::UntilReached { until, already } => {
                     let why = until_reached(&until, already);
-                    info!(channel = self.name(), "{why}");
+                    info!("{why}");
                     return Ok(why);
                 }
                 PipelineEnd::Converged(converging) => {
@@ -140,7 +140,7 @@ impl Channel {
                 }
                 PipelineEnd::TargetOlder(error) => {
                     error!(
-                        channel = self.name(), %error,
+                        %error,
                         "starting again from what the target has; the rest is applied once more"
                     );
                     self.watch.came_back_older(&error);
@@ -152,11 +152,11 @@ impl Channel {
                     }
                 }
                 PipelineEnd::NotWhole(error) => {
-                    info!(channel = self.name(), %error, "beginning again after the checkpoint");
+                    info!(%error, "beginning again after the checkpoint");
                 }
                 PipelineEnd::RelayDamaged { error, transaction } => {
                     error!(
-                        channel = self.name(), %error,
+                        %error,
                         "cutting the relay store there and fetching the rest from the source again"
                     );
                     self.reception.discard(&self.settings, transaction).await?;
@@ -194,7 +194,7 @@ impl Channel {
         pause: Duration,
         stop: &CancellationToken,
     ) -> bool {
-        error!(channel = self.name(), %error, ?pause, "channel failed; trying again");
+        error!(%error, ?pause, "channel failed; trying again");
         self.watch.refused(error);
         self.watch.tries_again(pause);
         tokio::select! {
@@ -234,7 +234,10 @@ impl Channel {
                 // May be dropped anywhere: the locks on the target end with the session, and
                 // `attach` can be repeated.
                 opened = open => match opened {
-                    Ok(pipeline) => return Some(pipeline),
+                    Ok(pipeline) => {
+                        pauses.over();
+                        return Some(pipeline);
+                    }
                     // Another one was faster.
                     Err(error) if standby && error.is_held_by_another() => continue,
                     Err(error) => error,
@@ -258,7 +261,6 @@ impl Channel {
         let absent = error.absent();
         let pause = pauses.next(absent.is_some());
         let pause = error.refused_pause().unwrap_or(pause);
-        let channel = self.name();
         match absent {
             Some(Absent::Source) => self.watch.waiting_for_source(&error.to_string()),
             Some(Absent::Target) => self.watch.waiting_for_target(&error.to_string()),
@@ -266,8 +268,9 @@ impl Channel {
         }
         self.watch.tries_again(pause);
         match absent {
-            Some(_) => warn!(channel, "{error}; trying again"),
-            None => error!(channel, %error, ?pause, "channel not started; trying again"),
+            Some(server) if pauses.is_news(server) => warn!("{error}; trying again"),
+            Some(_) => debug!("{error}; trying again"),
+            None => error!(%error, ?pause, "channel not started; trying again"),
         }
         tokio::select! {
             () = self.receive_meanwhile(error) => {}
@@ -291,8 +294,11 @@ impl Channel {
         state_dir::check(&settings.relay.directory).map_err(ChannelError::State)?;
         let kept = self.kept.take(settings, taking);
         let prepared = match kept {
-            // Its steps were the first of this start.
-            Some(prepared) => prepared,
+            // Its steps were the first of this start, which has forgotten what they found.
+            Some(prepared) => {
+                self.watch.target_version(prepared.target.version.to_string());
+                prepared
+            }
             None => {
                 self.watch.opening();
                 self.looks().prepare(&taking.start, taking.was_held).await?
@@ -313,14 +319,14 @@ impl Channel {
         let about_servers = if taking.has_warned { Vec::new() } else { warnings };
         taking.has_warned = true;
         for warning in position.into_iter().chain(about_servers) {
-            warn!(channel = self.name(), "{warning}");
+            warn!("{warning}");
         }
         let (watch, controls, reception) = (&self.watch, &self.controls, &self.reception);
         let source = source.as_ref().ok();
         let pipeline =
             Pipeline::open(settings, watch, controls, reception, source, &target, taking).await?;
         info!(
-            channel = self.name(), target = %target.version,
+            target = %target.version,
             executor = target.executor.name(), took = self.watch.start_text(), "channel started"
         );
         Ok(pipeline)
@@ -336,7 +342,7 @@ impl Channel {
             && why.is_worth_receiving()
             && let Err(error) = self.reception.resume(&self.settings).await
         {
-            warn!(channel = self.name(), %error, "nothing is received meanwhile");
+            warn!(%error, "nothing is received meanwhile");
         }
     }
 }

@@ -13,6 +13,8 @@ mod overlap;
 mod pipeline;
 mod prepare;
 mod reception;
+mod refusal;
+mod shown_state;
 mod standby;
 mod start;
 mod start_steps;
@@ -25,5 +27,6 @@ pub(crate) use live_settings::{
     CHANNEL_SETTINGS, Commanded, LiveSetting, Paused, SetCommand, Setting,
 };
 pub(crate) use overlap::{overlap, read_rules};
-pub(crate) use supervisor::{Refusal, Supervisor};
+pub(crate) use refusal::Refusal;
+pub(crate) use supervisor::Supervisor;
 pub(crate) use traced::Traced;

@@ -31,6 +31,7 @@ use super::start_steps::StartStep;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::copy::{CopyStep, converging_tables};
+use crate::host::blocking;
 
 /// Transactions read ahead of the applier: a few groups, so that one is ready after each commit.
 const READ_AHEAD: usize = 1024;
@@ -165,11 +166,7 @@ impl<'a> Pipeline<'a> {
         if let Some(converging) = &converging {
             self.watch.copy_step(CopyStep::Changes);
             let until = converging.until.as_ref().map(GtidSet::brief);
-            info!(
-                channel = self.settings.name,
-                ?until,
-                "applying what changed while rows were copied"
-            );
+            info!(?until, "applying what changed while rows were copied");
         }
         if let Some(until) = until.begin(&self.control.checkpoint().executed) {
             self.control.close().await;
@@ -260,6 +257,7 @@ impl<'a> Pipeline<'a> {
 
     /// Returns the part that applies `stream`.
     fn applier(self, stream: AdmittedStream) -> Applier<Purge> {
+        let shown = Arc::new(self.watch.clone());
         Applier::new(
             self.control,
             self.settings.target.clone(),
@@ -271,6 +269,7 @@ impl<'a> Pipeline<'a> {
             stream,
             Purge { store: self.received.store, watch: self.watch.clone() },
         )
+        .showing(shown)
     }
 }
 
@@ -314,7 +313,7 @@ impl CommitObserver for Purge {
         if mark.released.is_some_and(|position| self.store.note_released(position)) {
             // Deleting a file may take the disk a while, and this is the applier's task.
             let store = Arc::clone(&self.store);
-            drop(tokio::task::spawn_blocking(move || store.purge()));
+            drop(blocking(move || store.purge()));
         }
     }
 }

@@ -10,14 +10,15 @@ use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
 use csa_relaystore::opening::RelayStore;
 use csa_relaystore::read::Recovery;
 use tokio::sync::{Mutex, watch};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{Instrument as _, error, info, warn};
 
 use super::error::ChannelError;
 use super::identity::replica_uuid;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
+use crate::host::blocking;
 
 /// A channel's reception over all its restarts.
 #[derive(Debug)]
@@ -132,7 +133,7 @@ impl Reception {
         let mut current = self.current.lock().await;
         self.close(&mut current).await;
         let options = settings.relay.clone();
-        let cut = spawn_blocking(move || unlocked(|| RelayStore::discard_from(&options, position)));
+        let cut = blocking(move || unlocked(|| RelayStore::discard_from(&options, position)));
         let cut = cut.await;
         cut.map_err(|error| ChannelError::State(format!("cutting the relay store: {error}")))??;
         Ok(())
@@ -157,8 +158,7 @@ impl Reception {
         // With the process's stop, reception ends at once, while running groups still finish.
         let halt = self.stop.child_token();
         let (halted, shown) = (halt.clone(), self.watch.clone());
-        let name = settings.name.clone();
-        let task = tokio::spawn(async move {
+        let received_until_stopped = async move {
             // Cancelled by dropping it: a provider that waits for room in the store would not
             // notice a stop.
             let outcome = tokio::select! {
@@ -167,14 +167,15 @@ impl Reception {
             };
             if let Err(end) = outcome {
                 let error = &end.error;
-                error!(channel = %name, %error, "reception ended; what was received is still applied");
+                error!(%error, "reception ended; what was received is still applied");
                 // The inlet is gone, and with it the writer: a reader that sees this end finds in
                 // the store all that was received before it.
                 ended.send_replace(Some(end));
             }
             source.disconnected();
             shown.reception_over();
-        });
+        };
+        let task = tokio::spawn(received_until_stopped.in_current_span());
         Ok(Receiving { settings: Arc::clone(settings), received, halt, task })
     }
 
@@ -212,21 +213,20 @@ async fn opened(
     let options = settings.relay.clone();
     // If this future is dropped, the thread opens the store anyway and drops it; the next attempt
     // waits for that in `unlocked`.
-    let opened = spawn_blocking(move || unlocked(|| open(options.clone()))).await;
+    let opened = blocking(move || unlocked(|| open(options.clone()))).await;
     let opened = opened
         .map_err(|error| ChannelError::State(format!("opening the relay store: {error}")))??;
     let Some((store, recovery)) = opened else { return Ok(None) };
-    let channel = &settings.name;
     if recovery.cut_bytes > 0 {
         let (bytes, transactions) = (recovery.cut_bytes, recovery.cut_transactions);
-        info!(%channel, bytes, %transactions, "relay store: cut an unfinished tail; it is fetched again");
+        info!(bytes, %transactions, "relay store: cut an unfinished tail; it is fetched again");
     }
     if recovery.dropped_segments > 0 {
         let segments = recovery.dropped_segments;
-        warn!(%channel, segments, "relay store: dropped damaged segments");
+        warn!(segments, "relay store: dropped damaged segments");
     }
     if let Some(missing) = recovery.emptied_for {
-        warn!(%channel, %missing, "relay store emptied: it did not follow the checkpoint");
+        warn!(%missing, "relay store emptied: it did not follow the checkpoint");
     }
     Ok(Some(store))
 }

@@ -24,14 +24,14 @@ impl Channel {
                 is_waiting = true;
                 taking.was_held = true;
                 self.reception.end().await;
-                info!(channel, holder, "standing by: another daemon has the channel");
+                info!(holder, "standing by: another daemon has the channel");
             }
             self.watch.standing_by(&format!("another daemon has the channel ({holder})"));
             tokio::time::sleep(LOOK).await;
         }
         standby.close().await;
         if is_waiting {
-            info!(channel, "no daemon has the channel any more, taking it over");
+            info!("no daemon has the channel any more, taking it over");
         }
         Ok(())
     }

@@ -8,11 +8,11 @@ use csa_applier::{
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::{Known, SourceFacts};
 use csa_relaystore::opening::{RelaySurvey, survey};
-use tokio::task::spawn_blocking;
 
 use super::overlap::{overlap, read_rules};
 use super::reception::Reception;
 use crate::config::ChannelSettings;
+use crate::host::blocking;
 
 /// A channel's progress, before any part of it is opened.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl StartKnowledge {
             Some(received) => RelaySurvey { received, follows: true },
             // A store that can't be read is reported when it is opened.
             None => {
-                let looked = spawn_blocking(move || survey(&options, &from)).await;
+                let looked = blocking(move || survey(&options, &from)).await;
                 looked.ok().and_then(Result::ok).flatten().unwrap_or_default()
             }
         };

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{Instrument as _, Span, error, info};
 
 use super::error::ChannelError;
 use super::identity::Identity;
@@ -25,10 +25,11 @@ use super::live_settings::Paused;
 use super::overlap::written_rules;
 use super::prepare::KeptPreflight;
 use super::reception::Reception;
+use super::refusal::Refusal;
 use super::traced::Traced;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
-use crate::host::Sender;
+use crate::host::{Sender, logging::channel_span};
 use crate::observe::view::ChannelView;
 
 /// How often a wait checks the target's progress.
@@ -41,6 +42,8 @@ const END_OF_A_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     name: String,
+    /// Around all that the channel does, so that each line of the log names it.
+    span: Span,
     watch: Watch,
     controls: Controls,
     /// The settings for the next start, from the last one on.
@@ -75,21 +78,6 @@ struct Life {
     task: JoinHandle<Result<(), String>>,
 }
 
-/// The refusal of a command; nothing was changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) error: String,
-    pub(crate) fix: String,
-    /// Because of the target, not of the channel's state.
-    pub(crate) by_target: bool,
-}
-
-impl Refusal {
-    fn state(error: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { error: error.into(), fix: fix.into(), by_target: false }
-    }
-}
-
 type Done<T> = Result<T, Refusal>;
 
 impl Supervisor {
@@ -103,6 +91,7 @@ impl Supervisor {
         let watch = Watch::new(&settings, controls.clone());
         Self {
             name: settings.name.clone(),
+            span: channel_span(&settings.name),
             reception: Arc::new(Reception::new(watch.clone(), stop.clone())),
             watch,
             controls,
@@ -174,7 +163,7 @@ impl Supervisor {
     /// # Errors
     /// One line that names the necessary change.
     pub(crate) async fn preflight(&self) -> Result<Option<String>, String> {
-        self.channel().preflight().await
+        self.channel().preflight().instrument(self.span.clone()).await
     }
 
     fn channel(&self) -> Channel {
@@ -212,7 +201,7 @@ impl Supervisor {
         if state.is_alive() {
             self.end(&mut state, patience).await;
         }
-        self.reception.end().await;
+        self.end_reception().await;
         self.show_elsewhere("given away");
     }
 
@@ -237,8 +226,9 @@ impl Supervisor {
         // A task inside a task: a panic fails this channel alone.
         let name = self.name.clone();
         let (stopping, killing) = (stop.clone(), kill.clone());
-        let task = tokio::spawn(async move {
-            let run = tokio::spawn(async move { channel.run(stopping, killing).await });
+        let life = async move {
+            let run = async move { channel.run(stopping, killing).await };
+            let run = tokio::spawn(run.in_current_span());
             let outcome = run.await.unwrap_or_else(|panic| {
                 let broke = ChannelError::State(format!("a task of the channel failed: {panic}"));
                 watch.detach();
@@ -246,10 +236,11 @@ impl Supervisor {
                 Err(broke)
             });
             if let Err(error) = &outcome {
-                error!(channel = %name, %error, "channel stopped");
+                error!(%error, "channel stopped");
             }
             outcome.map_err(|error| format!("channel {name:?}: {error}"))
-        });
+        };
+        let task = tokio::spawn(life.instrument(self.span.clone()));
         state.life = Some(Life { stop, kill, task });
     }
 
@@ -269,7 +260,7 @@ impl Supervisor {
         // have to wait for it.
         let drained = !alive || self.end(&mut state, patience).await;
         if all {
-            self.reception.end().await;
+            self.end_reception().await;
         }
         Ok(drained)
     }
@@ -283,7 +274,7 @@ impl Supervisor {
         self.check_present()?;
         let drained = !state.is_alive() || self.end(&mut state, patience).await;
         if all {
-            self.reception.end().await;
+            self.end_reception().await;
         }
         self.begin(&mut state);
         Ok(drained)
@@ -295,8 +286,12 @@ impl Supervisor {
         let mut state = self.state.lock().await;
         self.removed.cancel();
         let drained = !state.is_alive() || self.end(&mut state, patience).await;
-        self.reception.end().await;
+        self.end_reception().await;
         drained
+    }
+
+    async fn end_reception(&self) {
+        self.reception.end().instrument(self.span.clone()).await;
     }
 
     /// Returns whether all running groups finished.
@@ -304,7 +299,7 @@ impl Supervisor {
         // Commands run to their end (`to_its_end` in admin/api/control.rs): no dropped future leaves a
         // task that nothing waits for.
         let Some(mut life) = state.life.take() else { return true };
-        info!(channel = %self.name, ?patience, "stopping: finishing running groups");
+        self.span.in_scope(|| info!(?patience, "stopping: finishing running groups"));
         life.stop.cancel();
         let finished = tokio::time::timeout(patience, &mut life.task).await;
         let in_time = finished.is_ok();
@@ -331,7 +326,7 @@ impl Supervisor {
         }
         let is_paused = paused.is_some();
         self.controls.set_paused(paused);
-        info!(channel = %self.name, paused = is_paused, "pause changed");
+        self.span.in_scope(|| info!(paused = is_paused, "pause changed"));
         Ok(())
     }
 
@@ -414,7 +409,8 @@ impl Supervisor {
             self.end(&mut state, END_OF_A_PAUSE).await;
         }
         let settings = self.settings();
-        let skipped = self.record_skip(&settings, gtid, sender).await.map_err(|error| Refusal {
+        let skipped = self.record_skip(&settings, gtid, sender).instrument(self.span.clone());
+        let skipped = skipped.await.map_err(|error| Refusal {
             error: format!("channel {}: skipping {gtid}: {error}", self.name),
             fix: "nothing was skipped; try again when the target permits it".to_owned(),
             by_target: true,
@@ -459,7 +455,7 @@ impl Supervisor {
         // Whatever the outcome: the next start would find the channel's lock held.
         control.close().await;
         if !skipped? {
-            info!(channel = %self.name, %gtid, "was already executed");
+            info!(%gtid, "was already executed");
         }
         Ok(())
     }
@@ -491,7 +487,7 @@ impl Supervisor {
             Some(life) => life.task.await.unwrap_or_else(|panic| Err(panic.to_string())),
             None => std::mem::replace(&mut state.outcome, Ok(())),
         };
-        self.reception.end().await;
+        self.end_reception().await;
         outcome
     }
 

@@ -148,8 +148,8 @@ impl Watch {
         // No lock for any but the first.
         if !self.shared.has_begun.swap(true, Ordering::Relaxed) && self.done(StartStep::FirstGroup)
         {
-            let (channel, took) = (&self.shared.name, self.start_text());
-            info!(%channel, took, "first group committed since the start");
+            let took = self.start_text();
+            info!(took, "first group committed since the start");
         }
     }
 
@@ -344,10 +344,6 @@ impl Watch {
                 self.shared.inner.lock().progress.found(&search, found);
             }
         }
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.shared.name
     }
 
     /// Returns the transactions per second, of the last seconds.

@@ -24,9 +24,14 @@ const WAIT: Duration = Duration::from_secs(600);
 
 /// Carries out a command.
 pub(crate) fn execute(config: &Path, admin: &Admin, command: Control) -> Result<(), Failure> {
-    let client = Client::new(config, admin)?;
+    let named = match &command {
+        Control::Status { name: Some(name), .. } => Some(name.clone()),
+        _ => admin.channel.clone(),
+    };
+    let client = Client::new(config, &Admin { channel: named, ..admin.clone() })?;
     match command {
-        Control::Status { all: _, json, vertical, watch, peers } => {
+        Control::Status { max_lag: Some(most), .. } => status::check_lag(&client, most),
+        Control::Status { name: _, all: _, json, vertical, watch, peers, max_lag: None } => {
             status::show(&client, &status::StatusForm { json, vertical, watch, peers })
         }
         Control::Pause(all) => to_state(&client, all, |channel| {
@@ -173,9 +178,7 @@ fn change(client: &Client, path: &str, value: &str) -> Sent {
 }
 
 /// Like `WAIT_FOR_EXECUTED_GTID_SET` (<https://dev.mysql.com/doc/refman/en/gtid-functions.html>).
-fn wait(client: &Client, gtid_set: &str, timeout: Option<f64>) -> Result<(), Failure> {
-    let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
-    let timeout = timeout.map_err(|error| Failure::Input(format!("--timeout: {error}")))?;
+fn wait(client: &Client, gtid_set: &str, timeout: Option<Duration>) -> Result<(), Failure> {
     let until = timeout.map(|timeout| Instant::now() + timeout);
     let channel = client.channel()?;
     let set: String = form_urlencoded::byte_serialize(gtid_set.as_bytes()).collect();

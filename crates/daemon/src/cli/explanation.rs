@@ -11,7 +11,7 @@ pub(super) fn explanation(view: &ChannelView) -> String {
     };
     let mut text = format!("\n{}: {}\n", view.channel_name, error.message);
     if let Some(row) = &error.row {
-        text.push_str(&values(row));
+        text.push_str(&failing_row(row));
     }
     if let Some(seconds) = view.next_attempt_seconds {
         text.push_str(&format!("  next attempt in {seconds:.0} s\n"));
@@ -22,7 +22,8 @@ pub(super) fn explanation(view: &ChannelView) -> String {
     text
 }
 
-fn values(row: &FailingRowView) -> String {
+/// Returns the row at which a transaction failed, and its values for those who may see them.
+pub(super) fn failing_row(row: &FailingRowView) -> String {
     let by = row.key.as_ref().map(|key| format!(" by {key}")).unwrap_or_default();
     let detail = row.target_row_detail.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     let head = ["COLUMN", "SOURCE BEFORE", "SOURCE AFTER", "TARGET NOW"];

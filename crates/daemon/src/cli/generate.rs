@@ -8,10 +8,12 @@ use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::arguments::Cli;
+use super::arguments::{Cli, set_commands};
 use super::controller::definition;
 use super::server_errors;
+use crate::channel::CHANNEL_SETTINGS;
 use crate::config::{example, manual, reference, schema};
+use crate::daemon::DAEMON_SETTINGS;
 use crate::host::Failure;
 
 const NAME: &str = "csa-daemon";
@@ -19,6 +21,8 @@ const NAME: &str = "csa-daemon";
 const SECTION: &str = "8";
 /// Sections of the program's page that its options do not give.
 const MANUAL: &str = include_str!("generate/csa-daemon.roff");
+/// Names that only the running daemon knows.
+const NAMES: &str = include_str!("generate/names.bash");
 const SEE_ALSO: &str = ".SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8), \\fBcsa\\-daemon.toml\\fR(5)\n";
 
 /// Writes `man/*.8`, `man/csa-daemon.toml.5`, `completions/*`, `configuration.md`, `server-errors.md`,
@@ -52,9 +56,23 @@ fn write(directory: &Path) -> io::Result<()> {
     let completions = directory.join("completions");
     std::fs::create_dir_all(&completions)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut visible(), NAME, &completions)?;
+        let file = clap_complete::generate_to(shell, &mut visible(), NAME, &completions)?;
+        if shell == Shell::Bash {
+            let script = std::fs::read_to_string(&file)?;
+            // clap_complete 4.6 takes the hyphen of our name for a space in one of two places: nothing was
+            // completed after a command.
+            let script = script.replace("csa__subcmd__daemon", "csa__daemon");
+            std::fs::write(file, script + &names())?;
+        }
     }
     Ok(())
+}
+
+/// Returns the part of bash's completion that offers channels of the running daemon, and settings.
+fn names() -> String {
+    let settings = set_commands(&CHANNEL_SETTINGS).chain(set_commands(&DAEMON_SETTINGS));
+    let settings: Vec<&str> = settings.map(|(name, _)| name).collect();
+    NAMES.replace("@SETTINGS@", &settings.join(" "))
 }
 
 /// Returns the pages of a command and of all its subcommands, by name.
@@ -108,6 +126,12 @@ mod tests {
         }
         let configuration = read("man/csa-daemon.toml.5");
         assert!(configuration.contains("\n\\&[channel.source]\n"), "{configuration}");
+        let bash = read("completions/csa-daemon.bash");
+        // The function of clap's own that ours calls.
+        assert!(bash.contains("    _csa__daemon \"$@\""), "{bash}");
+        assert!(bash.starts_with("_csa__daemon() {"), "{bash}");
+        assert!(bash.contains("        csa__daemon__subcmd__status)\n"), "{bash}");
+        assert!(bash.contains("worker_count") && !bash.contains("@SETTINGS@"), "{bash}");
         for file in ["csa-daemon.bash", "_csa-daemon", "csa-daemon.fish"] {
             let completion = read(&format!("completions/{file}"));
             assert!(completion.contains("connect"), "{file} lacks check --connect");

@@ -13,6 +13,8 @@ mod copy_clone;
 mod explanation;
 mod fleet;
 mod generate;
+mod max_lag;
+mod one_channel;
 mod output;
 mod pattern;
 mod relay;

@@ -4,7 +4,7 @@ use super::arguments::Relay;
 use super::client::{Client, read};
 use super::output::{print, say};
 use super::table;
-use crate::host::Failure;
+use crate::host::{Failure, counted};
 use crate::observe::relay_dump::Line;
 use crate::observe::view::{SegmentView, SegmentsView};
 
@@ -58,11 +58,11 @@ fn dump(client: &Client, path: &str) -> Result<(), Failure> {
     match ended {
         Some((_, _, Some(error))) => Err(Failure::Runtime(error)),
         Some((transactions, true, None)) => {
-            say!("# {transactions} transactions shown; there are more: raise --limit");
+            say!("# {} shown; there are more: raise --limit", counted(transactions, "transaction"));
             Ok(())
         }
         Some((transactions, false, None)) => {
-            say!("# {transactions} transactions");
+            say!("# {}", counted(transactions, "transaction"));
             Ok(())
         }
         None => Err(Failure::Runtime("the daemon ended the list early".to_owned())),

@@ -1,4 +1,4 @@
-//! `status`: a table, a list, or JSON.
+//! `status`: a table, a page for one channel, a list, or JSON.
 
 use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
@@ -10,8 +10,10 @@ use serde_json::Value;
 use super::channel_table::channel_table;
 use super::client::{Client, read};
 use super::explanation::explanation;
-use super::output::print;
-use super::pattern::{chosen, matches};
+use super::max_lag::late;
+use super::one_channel::one_channel;
+use super::output::{print, say};
+use super::pattern::{chosen, is_pattern, matches};
 use super::table;
 use super::watch;
 use crate::host::{Failure, now_micros, rfc3339};
@@ -34,12 +36,28 @@ const CLEAR_BELOW: &str = "\x1b[J";
 /// The size of a terminal that does not say: lines and columns.
 const USUAL: (usize, usize) = (24, 80);
 
+/// Prints a line for each channel that does not run, or lags by more; fails if there is one.
+pub(super) fn check_lag(client: &Client, most: Duration) -> Result<(), Failure> {
+    let (_, view) = ask(client)?;
+    let late = late(&view.channels, most);
+    late.iter().for_each(|(_, line)| say!("{}", one_line(line)));
+    let names: Vec<&str> = late.iter().map(|(name, _)| *name).collect();
+    match names.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Runtime(format!(
+            "not running with a lag of {most:?} at most: {}",
+            names.join(", ")
+        ))),
+    }
+}
+
 /// Prints the state of the daemon; fails unless every channel shown is running.
 pub(super) fn show(client: &Client, form: &StatusForm) -> Result<(), Failure> {
+    let is_one = client.named_channel().is_some_and(|name| !is_pattern(name));
     let Some(seconds) = form.watch else {
         let (text, view) = ask(client)?;
         let peers = if form.peers { client.get("/peers")? } else { PeersView::default() };
-        print(&(formed(&text, &view, form) + &of_peers(&peers)))?;
+        print(&(formed(&text, &view, form, is_one) + &of_peers(&peers)))?;
         return verdict(&view, &peers);
     };
     let is_screen = !form.json && stdout().is_terminal();
@@ -47,16 +65,16 @@ pub(super) fn show(client: &Client, form: &StatusForm) -> Result<(), Failure> {
     // Until a signal, or until nobody reads any more.
     loop {
         let shown = match ask(client) {
-            Ok((text, view)) if !is_screen => formed(&text, &view, form),
+            Ok((text, view)) if !is_screen => formed(&text, &view, form, is_one),
             Ok((_, view)) if form.vertical => on_screen(vertical(&view.channels).lines()),
             Ok((_, view)) => {
-                let text = table_that_fits(&view, None);
+                let text = that_fits(&view, is_one, None);
                 seen = Some(view);
                 text
             }
             // The daemon may be restarting; what was seen last remains, with the reason.
             Err(failure) => match &seen {
-                Some(view) => table_that_fits(view, Some(&failure)),
+                Some(view) => that_fits(view, is_one, Some(&failure)),
                 None => return Err(failure),
             },
         };
@@ -109,16 +127,17 @@ fn of_peers(peers: &PeersView) -> String {
     text
 }
 
-fn formed(text: &str, view: &StatusView, form: &StatusForm) -> String {
+fn formed(text: &str, view: &StatusView, form: &StatusForm, is_one: bool) -> String {
     match form {
         StatusForm { json: true, .. } => format!("{}\n", one_line(text)),
         StatusForm { vertical: true, .. } => vertical(&view.channels),
+        StatusForm { .. } if is_one => page_of(view),
         StatusForm { .. } => overview(&view.channels),
     }
 }
 
 /// The size is asked for each time: windows change theirs.
-fn table_that_fits(view: &StatusView, problem: Option<&Failure>) -> String {
+fn that_fits(view: &StatusView, is_one: bool, problem: Option<&Failure>) -> String {
     let (height, width) = match tcgetwinsize(stdout()) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row.into(), size.ws_col.into()),
         Ok(_) | Err(_) => USUAL,
@@ -129,8 +148,21 @@ fn table_that_fits(view: &StatusView, problem: Option<&Failure>) -> String {
         now = format!("NO ANSWER: {failure}");
     }
     // The cursor stands on the last line, below the table: there the prompt appears at the end.
-    let lines = watch::screen(view, &now, height.saturating_sub(1), width);
+    let height = height.saturating_sub(1);
+    let lines = match is_one {
+        true => {
+            let page = format!("{now}\n{}", page_of(view));
+            let cut = |line: &str| line.chars().take(width).collect();
+            page.lines().take(height).map(cut).collect()
+        }
+        false => watch::screen(view, &now, height, width),
+    };
     on_screen(lines.iter().map(String::as_str))
+}
+
+/// Returns the page of the one channel that was named.
+fn page_of(view: &StatusView) -> String {
+    view.channels.iter().map(one_channel).collect()
 }
 
 fn on_screen<'a>(lines: impl Iterator<Item = &'a str>) -> String {

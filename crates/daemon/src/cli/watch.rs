@@ -22,7 +22,11 @@ pub(super) fn screen(view: &StatusView, now: &str, height: usize, width: usize) 
     let rows = channel_table(shown.iter().copied(), 1, detail);
     lines.extend(rows.lines().map(str::to_owned));
     if !hidden.is_empty() {
-        lines.push(format!("{} more channels do not fit: {}", hidden.len(), summary(hidden)));
+        let (count, does) = match hidden.len() {
+            1 => ("1 more channel".to_owned(), "does"),
+            more => (format!("{more} more channels"), "do"),
+        };
+        lines.push(format!("{count} {does} not fit: {}", summary(hidden)));
     }
     lines.truncate(height);
     lines.iter().map(|line| line.chars().take(width).collect()).collect()
@@ -30,10 +34,11 @@ pub(super) fn screen(view: &StatusView, now: &str, height: usize, width: usize) 
 
 /// By the attention that a channel needs: a smaller rank is worse.
 fn rank(view: &ChannelView) -> usize {
-    const STATES: [ChannelState; 6] = [
+    const STATES: [ChannelState; 7] = [
         ChannelState::Failed,
         ChannelState::WaitingForTarget,
         ChannelState::WaitingForSource,
+        ChannelState::WaitingForSpace,
         ChannelState::Stopped,
         ChannelState::Paused,
         ChannelState::Starting,

@@ -160,9 +160,8 @@ pub(super) async fn interrupted(
     source: &mut VerifySession,
 ) -> Result<Option<Interrupted>> {
     let Some(state) = claim.state().await? else { return Ok(None) };
-    let channel = &options.channel;
     let begins_again =
-        |why: &str| info!(channel, "the interrupted copy can't continue, and begins again: {why}");
+        |why: &str| info!("the interrupted copy can't continue, and begins again: {why}");
     let (another, purged) = look_at(source, &state).await?;
     if let Some(why) = another.or(purged) {
         begins_again(why);

@@ -8,6 +8,7 @@ use csa_applier::{CopyClaim, CopyRange, CopyState, TargetOptions};
 use csa_provider::server::link::Side;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::begin::{self, Begun, Interrupted};
 use super::end::{changes_end, keeping, make};
@@ -173,7 +174,7 @@ impl<'a> Copying<'a> {
         let in_chunks = lanes.iter().any(|lane| lane.turn.is_some());
         let mut running = JoinSet::new();
         for lane in lanes {
-            running.spawn(lane.run(Arc::clone(work)));
+            running.spawn(lane.run(Arc::clone(work)).in_current_span());
         }
         let mut ended = Vec::new();
         let mut tick = tokio::time::interval(REPORT);

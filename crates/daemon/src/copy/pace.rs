@@ -114,8 +114,7 @@ impl Pace {
         if limits.is_empty() {
             return std::future::pending().await;
         }
-        let channel = &options.channel;
-        let mut limits = HealthLimits::ask(channel, limits, FLOOR);
+        let mut limits = HealthLimits::ask(limits, FLOOR);
         let mut before = self.rows.load(Ordering::Relaxed);
         loop {
             tokio::time::sleep(INTERVAL).await;
@@ -126,8 +125,8 @@ impl Pace {
             let why = ThrottleByView::reasons(&limits.views());
             let mut inner = self.inner.lock();
             match (inner.health, rate) {
-                (None, Some(rate)) => info!(channel, rate, why, "the copy is throttled"),
-                (Some(_), None) => info!(channel, "the copy is no longer throttled"),
+                (None, Some(rate)) => info!(rate, why, "the copy is throttled"),
+                (Some(_), None) => info!("the copy is no longer throttled"),
                 _ => {}
             }
             (inner.health, inner.why) = (rate, why);

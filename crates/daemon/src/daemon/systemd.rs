@@ -9,6 +9,7 @@ use sd_notify::NotifyState;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::host::counted;
 use crate::observe::view::{ChannelState, ChannelView};
 
 /// Time between notifications, unless the watchdog needs them more often.
@@ -142,7 +143,7 @@ fn together(running: &[&ChannelView]) -> String {
     // One unknown lag makes the highest unknown.
     let lag = lags.collect::<Option<Vec<f64>>>().map(|lags| lags.into_iter().fold(0.0, f64::max));
     let lag = lag.map_or_else(|| "lag unknown".to_owned(), |lag| format!("lag {lag:.1} s"));
-    format!("{name} running, {lag}, backlog {backlog} transactions")
+    format!("{name} running, {lag}, backlog {}", counted(backlog, "transaction"))
 }
 
 fn words(state: ChannelState) -> String {

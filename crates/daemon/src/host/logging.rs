@@ -1,5 +1,7 @@
 //! The log: its filter, which can change, and its form.
 
+mod format;
+
 use std::io::{self, Write};
 
 use csa_provider::server::visible::one_line;
@@ -10,6 +12,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::failure::Failure;
+pub(crate) use format::channel_span;
+use format::{SPANS, SpanFields};
 
 type ReloadFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
@@ -52,9 +56,13 @@ impl LogFilter {
     }
 }
 
-/// Parses a filter.
+/// Parses a filter. Whatever it leaves out, the spans of channels remain: lines get their channel from
+/// them, and a span that was left out when it was made stays so after the filter has changed.
 pub(crate) fn parse(text: &str) -> Result<EnvFilter, String> {
-    EnvFilter::try_new(text).map_err(|error| format!("log_filter: {text:?}: {error}"))
+    let filter =
+        EnvFilter::try_new(text).map_err(|error| format!("log_filter: {text:?}: {error}"))?;
+    let spans = format!("{SPANS}=error").parse().map_err(|error| format!("log_filter: {error}"))?;
+    Ok(filter.add_directive(spans))
 }
 
 /// Logs to standard error, from where systemd takes the lines.
@@ -64,23 +72,15 @@ pub(crate) fn init(filter: &str, format: LogFormat) -> Result<LogFilter, Failure
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Escaping(std::io::stderr()))
-        .with_target(false);
-    let (reload, started): (ReloadFilter, _) = match format {
-        LogFormat::Text => {
-            let builder = builder.with_ansi(false).with_filter_reloading();
-            let handle = builder.reload_handle();
-            let reload = move |filter| handle.reload(filter).map_err(|error| error.to_string());
-            (Box::new(reload), builder.finish().try_init())
-        }
-        LogFormat::Json => {
-            let builder = builder.json().with_filter_reloading();
-            let handle = builder.reload_handle();
-            let reload = move |filter| handle.reload(filter).map_err(|error| error.to_string());
-            (Box::new(reload), builder.finish().try_init())
-        }
-    };
+        .with_ansi(false)
+        .fmt_fields(SpanFields)
+        .event_format(format)
+        .with_filter_reloading();
+    let handle = builder.reload_handle();
+    let reload = move |filter| handle.reload(filter).map_err(|error| error.to_string());
+    let started = builder.finish().try_init();
     started.map_err(|error| Failure::Runtime(format!("starting the log: {error}")))?;
-    Ok(LogFilter { current, reload })
+    Ok(LogFilter { current, reload: Box::new(reload) })
 }
 
 /// Keeps one event on one line: the subscriber writes an event at once, and servers' texts in it
@@ -123,26 +123,68 @@ mod tests {
         }
     }
 
+    /// Returns what `log` writes in one form under a filter.
+    fn logged(format: LogFormat, filter: &str, log: impl FnOnce()) -> String {
+        let written = Written::default();
+        let out = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(parse(filter).expect("a filter"))
+            .with_writer(move || Escaping(out.clone()))
+            .with_ansi(false)
+            .fmt_fields(SpanFields)
+            .event_format(format)
+            .finish();
+        tracing::subscriber::with_default(subscriber, log);
+        let written = written.0.lock().clone();
+        String::from_utf8(written).expect("UTF-8")
+    }
+
     #[test]
     fn an_event_is_one_line_in_both_formats() {
         let forged = "x\n2026-01-01T00:00:00Z ERROR forged\u{1b}[31m\u{85}\u{202e}";
-        for json in [false, true] {
-            let written = Written::default();
-            let (out, builder) = (written.clone(), tracing_subscriber::fmt().with_ansi(false));
-            let builder = builder.with_writer(move || Escaping(out.clone()));
-            let log = || tracing::warn!(error = %forged, name = forged, "said {forged}");
-            match json {
-                true => tracing::subscriber::with_default(builder.json().finish(), log),
-                false => tracing::subscriber::with_default(builder.finish(), log),
-            }
-            let text = String::from_utf8(written.0.lock().clone()).expect("UTF-8");
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let text = logged(format, "info", || {
+                tracing::warn!(error = %forged, name = forged, "said {forged}");
+            });
             assert_eq!(text.lines().count(), 1, "{text}");
             assert!(!text.trim_end().contains(char::is_control), "{text:?}");
             assert!(!text.contains('\u{202e}') && text.contains("\\u202e"), "{text:?}");
-            if json {
+            if format == LogFormat::Json {
                 let event: serde_json::Value = serde_json::from_str(&text).expect("JSON");
                 assert_eq!(event["fields"]["error"], forged);
             }
         }
+    }
+
+    #[test]
+    fn a_line_names_its_channel_once_whatever_the_filter() {
+        let log = || {
+            let span = channel_span("shop");
+            span.in_scope(|| tracing::warn!(error = %"refused", tries = 2, "target unavailable"));
+            span.in_scope(|| tracing::warn!(channel = "other", "told by the event"));
+            tracing::warn!(channel = "shop", "told outside");
+        };
+        for filter in ["info", "warn", "csa_daemon=warn", "off,csa_daemon=info"] {
+            let text = logged(LogFormat::Text, filter, log);
+            let lines: Vec<&str> = text.lines().collect();
+            let [inside, event, outside] = lines[..] else { panic!("{filter}: {text}") };
+            let end = " WARN target unavailable channel=\"shop\" error=refused tries=2";
+            assert!(inside.ends_with(end), "{filter}: {inside}");
+            assert!(event.ends_with(" WARN told by the event channel=\"other\""), "{event}");
+            assert!(outside.ends_with(" WARN told outside channel=\"shop\""), "{outside}");
+        }
+        assert_eq!(logged(LogFormat::Text, "off", log), "");
+        let text = logged(LogFormat::Json, "info", log);
+        let names = text.lines().map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            assert_eq!(line["channel"], line["fields"]["channel"], "{line}");
+            assert_eq!(line["level"], "WARN");
+            line["channel"].as_str().expect("a name").to_owned()
+        });
+        assert_eq!(names.collect::<Vec<_>>(), ["shop", "other", "shop"]);
+        let first: serde_json::Value =
+            serde_json::from_str(text.lines().next().unwrap_or_default()).expect("JSON");
+        assert_eq!(first["fields"]["message"], "target unavailable");
+        assert_eq!(first["fields"]["tries"], 2);
     }
 }

@@ -9,10 +9,12 @@ pub(crate) mod logging;
 mod runtime;
 mod sender;
 pub(crate) mod state_dir;
+mod words;
 
 pub(crate) use clock::{micros_of, now_micros, rfc3339};
 pub(crate) use failure::Failure;
 pub(crate) use http_agent::{agent, tls_agent};
 pub(crate) use http_transport::Route;
-pub(crate) use runtime::runtime;
+pub(crate) use runtime::{blocking, runtime};
 pub(crate) use sender::Sender;
+pub(crate) use words::counted;

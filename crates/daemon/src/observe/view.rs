@@ -48,6 +48,8 @@ pub(crate) enum ChannelState {
     WaitingForTarget,
     /// Another session on the target has a lock that the next transaction needs.
     WaitingForLock,
+    /// Nothing more can be received before there is room for it on the disk or in the relay store.
+    WaitingForSpace,
     /// The next transaction is not yet due.
     WaitingForDelay,
     /// Another daemon has the channel.
@@ -59,11 +61,12 @@ pub(crate) enum ChannelState {
 }
 
 impl ChannelState {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Starting,
         Self::WaitingForSource,
         Self::WaitingForTarget,
         Self::WaitingForLock,
+        Self::WaitingForSpace,
         Self::WaitingForDelay,
         Self::Standby,
         Self::Running,
@@ -78,6 +81,7 @@ impl ChannelState {
             Self::WaitingForSource => "waiting_for_source",
             Self::WaitingForTarget => "waiting_for_target",
             Self::WaitingForLock => "waiting_for_lock",
+            Self::WaitingForSpace => "waiting_for_space",
             Self::WaitingForDelay => "waiting_for_delay",
             Self::Standby => "standby",
             Self::Running => "running",

@@ -14,7 +14,7 @@ use csa_provider::server::link::Side;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{Instrument as _, info, warn};
 
 use crate::config::ThrottleBy;
 use crate::observe::gtid_lag::GtidLag;
@@ -89,7 +89,7 @@ pub(crate) struct HealthLimits {
 
 impl HealthLimits {
     /// Begins to ask; the rate never falls below `floor`.
-    pub(crate) fn ask(channel: &str, limits: Vec<HealthLimit>, floor: NonZeroU32) -> Self {
+    pub(crate) fn ask(limits: Vec<HealthLimit>, floor: NonZeroU32) -> Self {
         let mut asking = JoinSet::new();
         let mut measures = Vec::new();
         for HealthLimit { kind, limit, question } in limits {
@@ -97,7 +97,7 @@ impl HealthLimits {
             let measure = Measure::new(kind, server, limit, Instant::now());
             let measure = Arc::new(Mutex::new(measure));
             measures.push(Arc::clone(&measure));
-            asking.spawn(ask(channel.to_owned(), measure, question));
+            asking.spawn(ask(measure, question).in_current_span());
         }
         Self { measures, governor: Governor::default(), floor, _asking: asking }
     }
@@ -122,7 +122,7 @@ impl HealthLimits {
 }
 
 /// Asks until it is dropped.
-async fn ask(channel: String, measure: Arc<Mutex<Measure>>, mut question: HealthQuestion) {
+async fn ask(measure: Arc<Mutex<Measure>>, mut question: HealthQuestion) {
     loop {
         let answer = question.ask().await;
         let now = Instant::now();
@@ -130,14 +130,13 @@ async fn ask(channel: String, measure: Arc<Mutex<Measure>>, mut question: Health
         let pause = match answer {
             Ok(value) => {
                 if measure.lock().answered(value, now) {
-                    info!(channel, "the limit {name} is answered again");
+                    info!("the limit {name} is answered again");
                 }
                 INTERVAL
             }
             Err(why) => {
                 if measure.lock().failed(why.clone()) {
                     warn!(
-                        channel,
                         "the limit {name} is not answered: {why}; without an answer for {} s it no longer counts",
                         measure::FORGOTTEN.as_secs()
                     );

@@ -3,6 +3,7 @@
 use csa_provider::server::link::LinkError;
 
 use super::table_name::TableName;
+use crate::host::counted;
 
 /// The reason why there is no result, or no complete one; one line that names what to do.
 #[derive(Debug, thiserror::Error)]
@@ -17,11 +18,15 @@ pub enum VerifyError {
         source: LinkError,
     },
     #[error(
-        "target {target} has made no progress for {seconds} s; it lacks {lacking} \
-         transactions from {first} on: is channel {channel} running (csa-daemon status)?"
+        "target {target} has made no progress for {seconds} s; it lacks {} from {first} on: is channel \
+         {channel} running (csa-daemon status)?",
+        counted(*.lacking, "transaction")
     )]
     Stalled { target: String, channel: String, seconds: u64, lacking: u64, first: String },
-    #[error("target {target} lacks {lacking} transactions from {first} on, and {why}")]
+    #[error(
+        "target {target} lacks {} from {first} on, and {why}",
+        counted(*.lacking, "transaction")
+    )]
     Standing { target: String, lacking: u64, first: String, why: String },
     #[error("comparing {table}: {source}")]
     Table {

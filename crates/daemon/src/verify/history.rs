@@ -10,6 +10,7 @@ use super::error::{Result, VerifyError};
 use super::executed::{first_interval, source_executed};
 use super::options::VerifyOptions;
 use super::session::{VerifySession, connect_error};
+use crate::host::counted;
 use csa_provider::server::link::Side;
 
 /// A source shows a transaction in `gtid_executed` a moment after its replicas may have it.
@@ -60,10 +61,10 @@ async fn check(mut session: VerifySession, known: &Known) -> Result<VerifySessio
         }
     }
     let refused = session.refused(&format!(
-        "it lacks {} transactions that the target has executed, from {} on: it is another server, was \
+        "it lacks {} that the target has executed, from {} on: it is another server, was \
          restored to an earlier state, or is a replica that is catching up; compare with the server \
          that the channel follows (csa-daemon status), or wait until it has them",
-        lacking.count(),
+        counted(lacking.count(), "transaction"),
         first_interval(&lacking)
     ));
     session.close().await;

@@ -7,7 +7,7 @@ mod following;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::binlog::commit_times::CLOCK_NOTICED;
 use crate::binlog::event::EventType;
@@ -45,6 +45,8 @@ pub struct Provider {
     address: String,
     /// The last attempt reached the point where the source sends events.
     is_linked: bool,
+    /// The log says that the link is lost, which holds until it is up again.
+    is_known_lost: bool,
     /// Events have arrived since the last pause.
     has_delivered: bool,
     /// `None` unless transactions are acknowledged.
@@ -65,6 +67,7 @@ impl Provider {
             foreign: no_foreign(),
             address: String::new(),
             is_linked: false,
+            is_known_lost: false,
             has_delivered: false,
             safe: None,
             handed_over: 0,
@@ -120,7 +123,10 @@ impl Provider {
                     return Err(ReceptionEnd { error: Arc::new(error), gtid });
                 }
                 LinkEnd::Fault(error) => {
-                    warn!(address = %self.address, %error, "link to the source lost");
+                    match std::mem::replace(&mut self.is_known_lost, true) {
+                        false => warn!(address = %self.address, %error, "link to the source lost"),
+                        true => debug!(address = %self.address, %error, "link to the source lost"),
+                    }
                     self.status.failed(&error, error.cause(), self.now());
                     error.refused_pause(&*self.options.environment.chance)
                 }
@@ -191,7 +197,7 @@ impl Provider {
         );
         let version = connection.server_version().to_owned();
         self.note_clock(host, port, clock.estimate());
-        self.is_linked = true;
+        (self.is_linked, self.is_known_lost) = (true, false);
         self.status.connected(uuid.clone(), clock, executed.is_none());
         self.status.update(|view| view.server_version = Some(version));
         let link = LinkedSource { connection, host, port, uuid };

@@ -31,6 +31,8 @@ pub struct RelayUsage {
     pub queued: Option<Queued>,
     /// The reason reception waits for space.
     pub waiting: Option<String>,
+    /// It waits for the disk, and not for the store's own limit.
+    pub waits_for_disk: bool,
     /// The number of fdatasync calls.
     pub syncs_total: u64,
     /// Their durations.

@@ -8,16 +8,39 @@ use tracing::{info, warn};
 use crate::disk::error::{Error, Result};
 use crate::state::shared::Shared;
 
+/// The reason why nothing more can be written.
+#[derive(Debug)]
+pub(crate) enum NoRoom {
+    /// The disk is full, or near the floor.
+    Disk(String),
+    /// The store is at its limit.
+    Limit(String),
+}
+
+impl NoRoom {
+    pub(crate) fn full_disk() -> Self {
+        Self::Disk("a full disk".to_owned())
+    }
+}
+
+/// Returns so many bytes in MiB, smaller amounts with more digits.
+fn mib(bytes: u64) -> String {
+    let value = bytes as f64 / f64::from(1 << 20);
+    if value < 1.0 { format!("{value:.3}") } else { format!("{value:.1}") }
+}
+
 impl Shared {
     /// The reason `bytes` more can't be written now, if there is one: the store is at its limit or
     /// the disk near `min_free_disk`. A transaction that is alone in the store passes: nothing would
     /// ever make room for it.
-    pub(crate) fn lacks_room_for(&self, bytes: u64) -> Option<String> {
+    pub(crate) fn lacks_room_for(&self, bytes: u64) -> Option<NoRoom> {
         let (limit, floor) = (self.options.space_limit, self.options.min_free_disk);
         // Before the lock, which readers take for every look: statvfs may wait for the file system.
         let free = if floor == 0 { u64::MAX } else { self.directory.free_bytes() };
         if free < floor.saturating_add(bytes) {
-            return Some(format!("free disk: {free} bytes left, min_free_disk is {floor}"));
+            let (free, floor) = (mib(free), mib(floor));
+            let reason = format!("free disk: {free} MiB left, min_free_disk is {floor} MiB");
+            return Some(NoRoom::Disk(reason));
         }
         if limit == 0 {
             return None;
@@ -25,14 +48,15 @@ impl Shared {
         let state = self.state.lock();
         let used = state.bytes();
         let full = used + bytes > limit && !state.is_all_released();
-        full.then(|| format!("relay space: {used} of {limit} bytes used"))
+        let reason = || format!("relay space: {} of {} MiB used", mib(used), mib(limit));
+        full.then(|| NoRoom::Limit(reason()))
     }
 
     /// Records that the writer waits for room, and makes what room it can.
     ///
     /// # Errors
     /// The inlet or the store is dropped, so nobody waits any more.
-    pub(crate) fn wait_for(&self, reason: &str) -> Result<()> {
+    pub(crate) fn wait_for(&self, no_room: &NoRoom) -> Result<()> {
         if self.giving_up.load(Ordering::Acquire) {
             return Err(Error::Io {
                 what: "waiting for space in",
@@ -40,7 +64,11 @@ impl Shared {
                 source: ErrorKind::Interrupted.into(),
             });
         }
-        let waiting = self.state.lock().usage.waiting.replace(format!("waiting for {reason}"));
+        let (NoRoom::Disk(reason) | NoRoom::Limit(reason)) = no_room;
+        let mut state = self.state.lock();
+        state.usage.waits_for_disk = matches!(no_room, NoRoom::Disk(_));
+        let waiting = state.usage.waiting.replace(format!("waiting for {reason}"));
+        drop(state);
         if waiting.is_none() {
             warn!("reception waits for {reason}");
         }

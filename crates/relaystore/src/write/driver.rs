@@ -68,9 +68,11 @@ impl RelayWriter {
 
     /// Runs on a thread of its own.
     pub(crate) fn spawn(self) -> JoinHandle<()> {
+        let span = tracing::Span::current();
         std::thread::Builder::new()
             .name("csa-relay".to_owned())
             .spawn(move || {
+                let _entered = span.entered();
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
                 runtime.expect("a timer needs nothing of the system").block_on(self.run());
             })

@@ -16,6 +16,7 @@ use crate::disk::options::SyncPolicy;
 use crate::disk::segment::{FrameKind, frame_around};
 use crate::state::segments::Segment;
 use crate::state::shared::Shared;
+use crate::state::space::NoRoom;
 use crate::write::frames::{BATCH_BYTES, Frames};
 use crate::write::history::History;
 use crate::write::segment_file::{SegmentFile, Synced};
@@ -171,7 +172,7 @@ impl Writer {
         let number = self.segment.number + 1;
         let header = self.history.header(number);
         if !self.segment.begin(&self.shared.directory, &header)? {
-            return self.no_room("a full disk");
+            return self.no_room(&NoRoom::full_disk());
         }
         self.segment_due = false;
         let header_len = self.segment.header_len;
@@ -230,13 +231,13 @@ impl Writer {
             return self.no_room(&reason).map(|_| None);
         }
         let Some(start) = self.segment.append(parts)? else {
-            return self.no_room("a full disk").map(|_| None);
+            return self.no_room(&NoRoom::full_disk()).map(|_| None);
         };
         self.shared.clear_waiting();
         Ok(Some(start))
     }
 
-    fn no_room(&self, reason: &str) -> Result<Progress> {
+    fn no_room(&self, reason: &NoRoom) -> Result<Progress> {
         self.shared.wait_for(reason)?;
         Ok(Progress::NoRoom)
     }

@@ -119,7 +119,6 @@ impl TargetCatalogue {
         self.session = None;
         let refused = self.channel.as_ref().and_then(|it| error.refused_pause(&*it.chance));
         let pause = refused.unwrap_or_else(|| backoff.pause());
-        warn!(%error, "the target's definitions can't be read, trying again in {pause:?}");
         match &self.channel {
             Some(channel) => {
                 channel.reachability.lost(Party::Catalogue, error);
@@ -131,7 +130,10 @@ impl TargetCatalogue {
                     () = tokio::time::sleep(pause) => {}
                 }
             }
-            None => tokio::time::sleep(pause).await,
+            None => {
+                warn!(%error, "the target's definitions can't be read, trying again in {pause:?}");
+                tokio::time::sleep(pause).await;
+            }
         }
     }
 

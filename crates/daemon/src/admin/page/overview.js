@@ -1,6 +1,6 @@
 // All channels in one table: those that need somebody come first.
 
-const RANKS = ["failed", "no_answer", "waiting_for_target", "waiting_for_source", "waiting_for_lock", "held_up", "stopped", "paused", "starting"];
+const RANKS = ["failed", "no_answer", "waiting_for_target", "waiting_for_source", "waiting_for_space", "waiting_for_lock", "held_up", "stopped", "paused", "starting"];
 // A running channel whose lag is above the first is worse than one above the second. Below the last, the
 // order of names is kept, so that rows do not jump about.
 const LATE = [3600, 600, 60, 10];

@@ -82,6 +82,7 @@ class Pipe {
   place(view) {
     const { state, bottleneck: { cause }, lag_seconds: lag, backlog_transactions: backlog } = view;
     if (state === "waiting_for_lock") return "target";
+    if (state === "waiting_for_space") return "relay";
     // Without a backlog, only the way to it can be narrow.
     const isPending = backlog !== 0 || ["network", "relay"].includes(cause);
     const isLate = lag === null || lag > 1;

@@ -112,6 +112,7 @@ impl Facts {
             applied: &self.progress.applied,
             lock_wait: lock_wait.as_ref().map(|wait| wait.sentence.as_str()),
             no_room: self.progress.usage.waiting.as_deref(),
+            lacks_disk: self.progress.usage.waits_for_disk,
             backlog: backlog.map(|backlog| backlog.transactions),
             due_in,
             tail: self.progress.tail(),

@@ -12,7 +12,7 @@ use csa_provider::seams::DurationsView;
 use csa_provider::source::SourceView;
 
 use super::bottleneck::BottleneckCause;
-use crate::host::rfc3339;
+use crate::host::{counted, rfc3339};
 use crate::observe::view::{
     ApplierView, BottleneckView, ConnectionView, CopyView, DependencyView, DurationView,
     LockHolderView, LockWaitView, MovingTableView, StartStepView, StatementView, StepsView,
@@ -133,7 +133,8 @@ pub(super) fn lock_wait(wait: &LockWait, at: Moment) -> LockWaitView {
 pub(super) fn shortage(shortage: &Shortage) -> String {
     let Shortage { sessions, why, .. } = shortage;
     format!(
-        "the target permits no more than {sessions} sessions beside the one that holds the channel: {why}"
+        "the target permits no more than {} beside the one that holds the channel: {why}",
+        counted(*sessions as u64, "session")
     )
 }
 

@@ -5,7 +5,7 @@ use csa_applier::ApplierView as Applied;
 use csa_provider::source::SourceView;
 
 use crate::channel::live_settings::Paused;
-use crate::host::rfc3339;
+use crate::host::{counted, rfc3339};
 use crate::observe::view::ChannelState;
 
 /// The progress of a channel's run, as the parts that run it report.
@@ -39,6 +39,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) lock_wait: Option<&'a str>,
     /// Why reception waits for room.
     pub(super) no_room: Option<&'a str>,
+    /// It waits for the disk, and not for the store's own limit.
+    pub(super) lacks_disk: bool,
     /// Transactions received and not committed; unknown while the relay store is being searched.
     pub(super) backlog: Option<u64>,
     /// Seconds until the next transaction is due.
@@ -72,6 +74,10 @@ impl Circumstances<'_> {
             let why = applied.target_error.clone().unwrap_or_default();
             return (ChannelState::WaitingForTarget, why);
         }
+        // Before the source: one that waits long enough for us to read ends the connection.
+        if let Some(why) = self.waits_for_space() {
+            return (ChannelState::WaitingForSpace, format!("{why}{}", self.pending()));
+        }
         if !source.connected {
             let why = source.last_error.clone().unwrap_or_else(|| "connecting".to_owned());
             return (ChannelState::WaitingForSource, why);
@@ -80,41 +86,57 @@ impl Circumstances<'_> {
             return (ChannelState::WaitingForLock, wait.to_owned());
         }
         if self.paused {
-            let pending = self.backlog.unwrap_or_default();
+            let pending = counted(self.backlog.unwrap_or_default(), "transaction");
             let by = self.paused_by.map_or_else(String::new, |Paused { by, since }| {
                 format!("; by {by} since {}", rfc3339(*since))
             });
             let text = match applied.sessions.len() {
-                0 => format!("paused, {pending} transactions to go{by}"),
+                0 => format!("paused, {pending} to go{by}"),
+                1 => format!("pausing, 1 group is being finished{by}"),
                 groups => format!("pausing, {groups} groups are being finished{by}"),
             };
-            return (ChannelState::Paused, text);
+            return (ChannelState::Paused, self.with_room(text));
         }
         if let (Some(seconds), Some(pending)) = (self.due_in, self.backlog) {
+            let pending = counted(pending, "transaction");
             let text = format!(
-                "waiting for delay; the next transaction is due in {seconds:.0} s, {pending} \
-                 transactions to go"
+                "waiting for delay; the next transaction is due in {seconds:.0} s, {pending} to go"
             );
-            return (ChannelState::WaitingForDelay, text);
+            return (ChannelState::WaitingForDelay, self.with_room(text));
         }
-        (ChannelState::Running, self.progress())
+        (ChannelState::Running, self.with_room(self.progress()))
+    }
+
+    /// Returns why nothing more can be received, unless applying makes the room: at the store's own limit it
+    /// does, as long as something is left to apply.
+    fn waits_for_space(&self) -> Option<&str> {
+        self.no_room.filter(|_| self.lacks_disk || self.backlog == Some(0))
+    }
+
+    fn pending(&self) -> String {
+        match self.backlog {
+            None | Some(0) => String::new(),
+            Some(pending) => format!("; {} to go", counted(pending, "transaction")),
+        }
+    }
+
+    /// Adds that reception waits for room, which applying makes.
+    fn with_room(&self, text: String) -> String {
+        self.no_room.map_or_else(|| text.clone(), |why| format!("{text}; reception is {why}"))
     }
 
     fn progress(&self) -> String {
-        match (self.no_room, self.backlog) {
-            (Some(why), _) => why.to_owned(),
-            (None, Some(0)) if self.tail.is_caught_up() => {
+        match self.backlog {
+            Some(0) if self.tail.is_caught_up() => {
                 "has applied everything received, waiting for more".to_owned()
             }
-            (None, Some(0)) if self.source.queueing.is_some() => format!(
-                "has applied all whole transactions received; of the next, {} bytes are here",
-                self.source.queueing_bytes
+            Some(0) if self.source.queueing.is_some() => format!(
+                "has applied all whole transactions received; of the next, {:.1} MiB are here",
+                self.source.queueing_bytes as f64 / f64::from(1 << 20)
             ),
-            (None, Some(0)) => {
-                "has applied everything received; the source may have sent more".to_owned()
-            }
-            (None, Some(pending)) => format!("applying, {pending} transactions to go"),
-            (None, None) => "reading the relay store".to_owned(),
+            Some(0) => "has applied everything received; the source may have sent more".to_owned(),
+            Some(pending) => format!("applying, {} to go", counted(pending, "transaction")),
+            None => "reading the relay store".to_owned(),
         }
     }
 }
@@ -140,11 +162,13 @@ mod tests {
             applied: &applied,
             lock_wait: None,
             no_room: None,
+            lacks_disk: false,
             backlog: Some(5),
             due_in: None,
             tail: Tail::Unknown,
         };
         let idle = Circumstances { backlog: Some(0), ..running };
+        let full = Circumstances { no_room: Some("waiting"), ..running };
         let delayed = Circumstances { due_in: Some(7.2), ..running };
         let stopped = Circumstances { phase: Phase::Stopped, detail: "on request", ..running };
         for (standing, state, text) in [
@@ -164,7 +188,28 @@ mod tests {
                 ChannelState::Running,
                 "has applied everything received, waiting for more",
             ),
-            (Circumstances { no_room: Some("full"), ..idle }, ChannelState::Running, "full"),
+            (
+                Circumstances { backlog: Some(1), ..running },
+                ChannelState::Running,
+                "applying, 1 transaction to go",
+            ),
+            (full, ChannelState::Running, "applying, 5 transactions to go; reception is waiting"),
+            (
+                Circumstances { paused: true, ..full },
+                ChannelState::Paused,
+                "paused, 5 transactions to go; reception is waiting",
+            ),
+            (
+                Circumstances { lacks_disk: true, paused: true, source: &lost, ..full },
+                ChannelState::WaitingForSpace,
+                "waiting; 5 transactions to go",
+            ),
+            (
+                Circumstances { lacks_disk: true, applied: &away, ..full },
+                ChannelState::WaitingForTarget,
+                "read-only",
+            ),
+            (Circumstances { backlog: Some(0), ..full }, ChannelState::WaitingForSpace, "waiting"),
             (
                 delayed,
                 ChannelState::WaitingForDelay,

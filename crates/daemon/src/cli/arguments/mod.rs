@@ -3,9 +3,12 @@
 mod check;
 mod controller;
 mod copy;
+mod durations;
+mod examples;
 mod verify;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -14,6 +17,7 @@ use crate::daemon::DAEMON_SETTINGS;
 pub(crate) use check::CheckArguments;
 pub(crate) use controller::ControllerArguments;
 pub(crate) use copy::CopyArguments;
+use durations::{duration, seconds_or_duration};
 pub(crate) use verify::VerifyArguments;
 
 /// Returns the names of settings that `set` changes, and what their values mean.
@@ -83,18 +87,23 @@ pub(crate) struct Admin {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Replicate until stopped.
+    #[command(after_help = examples::RUN)]
     Run,
     /// Check the configuration file, and on request both servers of one channel or of all: exit
     /// code 0 without errors, 2 with errors.
+    #[command(after_help = examples::CHECK)]
     Check(CheckArguments),
     /// Make the empty target of a channel a copy of its source: definitions, rows, indexes, programs, and the
     /// checkpoint from which the daemon follows the source. Nothing is locked there.
+    #[command(after_help = examples::COPY)]
     Copy(CopyArguments),
     /// Compare source and target of one channel or of all, while both are in use: exit code 0
     /// equal, 1 different, 2 not everything could be compared.
+    #[command(after_help = examples::VERIFY)]
     Verify(VerifyArguments),
     /// Move the checkpoint of another channel to this one, for example after a rename. Neither may
     /// be running.
+    #[command(after_help = examples::ADOPT)]
     Adopt {
         /// Channel that has the checkpoint; it is no longer in the configuration.
         #[arg(long, value_name = "NAME")]
@@ -102,6 +111,7 @@ pub(crate) enum Command {
     },
     /// Make channels of the daemon in the same pod from the ReplicationChannel resources of a Kubernetes
     /// namespace, and report their status there.
+    #[command(after_help = examples::CONTROLLER)]
     Controller(ControllerArguments),
     #[command(flatten)]
     Control(Control),
@@ -114,14 +124,18 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Control {
     /// Show the state of the running daemon.
+    #[command(after_help = examples::STATUS)]
     Status {
+        /// Channel to show, for people and in detail; or a pattern like 'shard-*'. The same as --channel.
+        #[arg(value_name = "NAME", conflicts_with_all = ["channel", "all", "peers"])]
+        name: Option<String>,
         /// Ignored; accepted for symmetry with other commands.
         #[arg(long, hide = true, conflicts_with = "channel")]
         all: bool,
         /// Print the JSON of /status.
         #[arg(long)]
         json: bool,
-        /// Print one line for each value, like SHOW REPLICA STATUS\G.
+        /// Print one line for each value of /status, like SHOW REPLICA STATUS\G.
         #[arg(long, conflicts_with = "json")]
         vertical: bool,
         /// Also show the channels of the daemons in `admin_peers`.
@@ -130,17 +144,26 @@ pub(crate) enum Control {
         /// Repeat every SECONDS seconds. On a terminal the worst channels come first, as many as fit.
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
         watch: Option<u64>,
+        /// Print only a line for each channel that does not run or lags by more, like 30s: exit code 0 if
+        /// there is none, otherwise 1.
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        #[arg(conflicts_with_all = ["json", "vertical", "watch", "peers"])]
+        max_lag: Option<Duration>,
     },
     /// Finish running groups and begin no new ones; receiving continues.
+    #[command(after_help = examples::PAUSE)]
     Pause(All),
     /// Resume after a pause.
+    #[command(after_help = examples::RESUME)]
     Resume(All),
     /// Stop applying, with an exact checkpoint. Receiving continues, like after STOP REPLICA
     /// SQL_THREAD, unless --receiving is given.
+    #[command(after_help = examples::STOP)]
     Stop(Stop),
     /// Stop a channel if it runs, and start it.
+    #[command(after_help = examples::RESTART)]
     Restart(Stop),
-    #[command(about = set_help())]
+    #[command(about = set_help(), after_help = examples::SET)]
     Set {
         setting: String,
         value: String,
@@ -149,27 +172,34 @@ pub(crate) enum Control {
     },
     /// Stop a channel at a GTID set or a time. A channel that has stopped there resumes when its end
     /// is moved or cleared. Lasts until the daemon exits.
+    #[command(after_help = examples::UNTIL)]
     Until(Until),
     /// Record the transaction that stopped a channel as executed without applying it, and resume.
+    #[command(after_help = examples::SKIP)]
     Skip { gtid: String },
     /// Wait until transactions are applied; exit code 1 if time runs out.
+    #[command(after_help = examples::WAIT)]
     Wait {
         gtid_set: String,
-        /// Seconds; no limit by default.
-        #[arg(long, value_name = "SECONDS")]
-        timeout: Option<f64>,
+        /// The time that it may take, like 10s or 2m, or a number of seconds; no limit by default.
+        #[arg(long, value_name = "DURATION", value_parser = seconds_or_duration)]
+        timeout: Option<Duration>,
     },
     /// Record a timeline of groups and workers, in the format that https://ui.perfetto.dev opens.
+    #[command(after_help = examples::TRACE)]
     Trace(Trace),
     /// Inspect the relay store of a channel.
+    #[command(after_help = examples::RELAY)]
     Relay {
         #[command(subcommand)]
         command: Relay,
     },
     /// Make the daemon read its configuration again: new channels start, removed ones stop, and
     /// changes that need a restart are named.
+    #[command(after_help = examples::RELOAD)]
     Reload(ReloadArguments),
     /// Show the daemons of the fleet, their shares, and the daemon that has each channel.
+    #[command(after_help = examples::FLEET)]
     Fleet {
         /// Print the JSON of /fleet.
         #[arg(long)]
@@ -177,6 +207,7 @@ pub(crate) enum Control {
     },
     /// Give all channels of this daemon to others of the fleet, before maintenance; wait until they
     /// are gone. Lasts until the daemon restarts.
+    #[command(after_help = examples::DRAIN)]
     Drain(Drain),
 }
 
@@ -262,8 +293,10 @@ pub(crate) struct Trace {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Relay {
     /// List the segments.
+    #[command(after_help = examples::RELAY_LS)]
     Ls,
     /// Show transactions: tables, operations, key columns and sizes.
+    #[command(after_help = examples::RELAY_DUMP)]
     Dump {
         /// Show only these transactions.
         #[arg(long, value_name = "GTID_SET")]

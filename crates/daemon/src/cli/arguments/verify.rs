@@ -4,7 +4,7 @@ use std::time::Duration;
 use crate::verify::{TableName, VerifyOptions};
 use clap::Args;
 
-use crate::config::DurationValue;
+use super::durations::duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
@@ -50,9 +50,4 @@ pub(crate) struct VerifyArguments {
     /// Print the results as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let duration = DurationValue::parse(text).map(|duration| duration.0);
-    duration.ok_or_else(|| format!("{text:?} is not a duration like \"500ms\", \"5s\" or \"2m\""))
 }

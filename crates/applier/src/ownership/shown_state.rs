@@ -1,0 +1,240 @@
+//! `csa.status` on the target: a row for each channel, for clients that ask the target and not the daemon.
+//!
+//! The control session writes it between two groups, at most once a second, and never waits for it longer than
+//! a second: after a failure the row stays as it is for a minute.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use csa_provider::sql_text::quote;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::bookkeeping;
+use super::keeper::Keeper;
+use crate::error::{Error, ErrorClass, Result};
+use crate::server::session::Session;
+
+/// Time between two writes, and after one that failed.
+const INTERVAL: Duration = Duration::from_secs(1);
+const AFTER_FAILURE: Duration = Duration::from_secs(60);
+/// ER_NO_SUCH_TABLE and ER_BAD_DB_ERROR.
+const NO_TABLE: [u16; 2] = [1146, 1049];
+/// ER_SPECIFIC_ACCESS_DENIED_ERROR: without the privilege nothing was changed.
+const NO_PRIVILEGE: u16 = 1227;
+const UNLOGGED: &str = "SET SESSION sql_log_bin=0";
+const LOGGED: &str = "SET SESSION sql_log_bin=1";
+
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.status (\
+     channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
+     state VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+     reason VARCHAR(1024) CHARACTER SET utf8mb4 NOT NULL, \
+     lag_seconds DOUBLE NULL, \
+     backlog_transactions BIGINT UNSIGNED NULL, \
+     received_transaction_set LONGTEXT CHARACTER SET ascii NOT NULL, \
+     applied_transaction_set LONGTEXT CHARACTER SET ascii NOT NULL, \
+     last_error_number SMALLINT UNSIGNED NOT NULL, \
+     last_error VARCHAR(1024) CHARACTER SET utf8mb4 NOT NULL, \
+     updated_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)) ENGINE=InnoDB";
+
+/// The state of a channel, as its row has it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ShownState {
+    pub state: String,
+    /// The state in a sentence.
+    pub reason: String,
+    /// `None` while it is unknown.
+    pub lag_seconds: Option<f64>,
+    pub backlog_transactions: Option<u64>,
+    pub received: String,
+    pub applied: String,
+    /// 0 for none.
+    pub error_number: u16,
+    pub error: String,
+}
+
+/// Knows the state of a channel.
+pub trait StateSource: fmt::Debug + Send + Sync {
+    /// Returns the state at this moment.
+    fn state(&self) -> ShownState;
+}
+
+impl ShownState {
+    fn replace(&self, channel: &str) -> String {
+        let text = |text: &str| quote(&text.chars().take(1024).collect::<String>());
+        let or_null = |value: Option<String>| value.unwrap_or_else(|| "NULL".to_owned());
+        format!(
+            "REPLACE INTO csa.status (channel, state, reason, lag_seconds, backlog_transactions, \
+             received_transaction_set, applied_transaction_set, last_error_number, last_error, updated_at) \
+             VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, NOW(6))",
+            quote(channel),
+            quote(&self.state),
+            text(&self.reason),
+            or_null(self.lag_seconds.map(|lag| format!("{lag:.6}"))),
+            or_null(self.backlog_transactions.map(|backlog| backlog.to_string())),
+            quote(&self.received),
+            quote(&self.applied),
+            self.error_number,
+            text(&self.error),
+        )
+    }
+}
+
+/// Writes the row from time to time.
+#[derive(Debug)]
+pub(crate) struct ShownStateWriter {
+    source: Option<Arc<dyn StateSource>>,
+    due: Instant,
+    /// A session, and whether its writes have to be kept out of the target's binary log.
+    hides: Option<(u32, bool)>,
+}
+
+impl ShownStateWriter {
+    /// Writes nothing without a source.
+    pub(crate) fn new(source: Option<Arc<dyn StateSource>>) -> Self {
+        Self { source, due: Instant::now(), hides: None }
+    }
+
+    /// Writes the row if it is time to.
+    ///
+    /// # Errors
+    /// The channel can't be held any more. That the row could not be written is none.
+    pub(crate) async fn note(&mut self, keeper: &mut Keeper) -> Result<()> {
+        let Some(source) = self.source.as_ref().filter(|_| Instant::now() >= self.due) else {
+            return Ok(());
+        };
+        let state = source.state();
+        let Err(error) = self.write(keeper, &state).await else { return Ok(()) };
+        self.due = Instant::now() + AFTER_FAILURE;
+        if error.class() == ErrorClass::Unavailable {
+            return keeper.keep_alive().await;
+        }
+        if error.is_passing() {
+            debug!(%error, "csa.status not written");
+            return Ok(());
+        }
+        warn!(%error, "csa.status can't be written: clients of the target don't see the channel's state");
+        self.source = None;
+        Ok(())
+    }
+
+    /// Another session may be one on another server.
+    async fn hides(&mut self, session: &mut Session) -> Result<bool> {
+        if let Some((id, hides)) = self.hides
+            && id == session.id()
+        {
+            return Ok(hides);
+        }
+        let hides = is_logged(session).await?;
+        self.hides = Some((session.id(), hides));
+        Ok(hides)
+    }
+
+    /// Writes the row once more at the end of a run.
+    pub(crate) async fn note_end(&mut self, keeper: &mut Keeper, outcome: &Result<()>) {
+        let Some(source) = &self.source else { return };
+        let state = match outcome {
+            // The row is another daemon's.
+            Err(Error::Fenced { .. }) => return,
+            Err(error) => ShownState {
+                state: "failed".to_owned(),
+                reason: error.to_string(),
+                error_number: error.code().unwrap_or_default(),
+                error: error.to_string(),
+                ..source.state()
+            },
+            Ok(()) => ShownState {
+                state: "stopped".to_owned(),
+                reason: "applying has ended".to_owned(),
+                ..source.state()
+            },
+        };
+        if let Err(error) = self.write(keeper, &state).await {
+            debug!(%error, "csa.status not written at the end");
+        }
+    }
+
+    async fn write(&mut self, keeper: &mut Keeper, state: &ShownState) -> Result<()> {
+        if !keeper.is_held() {
+            return Ok(());
+        }
+        self.due = Instant::now() + INTERVAL;
+        let text = state.replace(keeper.channel());
+        let session = keeper.session();
+        let written = match self.hides(session).await {
+            Ok(hides) => write(session, &text, hides).await,
+            Err(error) => Err(error),
+        };
+        // Its timeouts and the binary log must be as they were before anything else uses the session.
+        if written.is_err() {
+            restore(session).await;
+        }
+        written
+    }
+}
+
+/// Writes the row with brief waits for locks of others.
+async fn write(session: &mut Session, text: &str, hides: bool) -> Result<()> {
+    session.wait_briefly(true).await?;
+    let packet = match hides {
+        true => format!("{UNLOGGED};{text};{LOGGED}"),
+        false => text.to_owned(),
+    };
+    match session.run(&packet).await {
+        Err(error) if error.code().is_some_and(|code| NO_TABLE.contains(&code)) => {
+            if hides {
+                session.run(LOGGED).await?;
+            }
+            // Logged like our other tables: an operator who drops it does so on replicas of the target, too.
+            bookkeeping::create(session, CREATE).await?;
+            session.run(&packet).await?;
+        }
+        other => drop(other?),
+    }
+    session.wait_briefly(false).await
+}
+
+/// Returns true if the row would be in the target's binary log, once a second and under GTIDs of its own.
+async fn is_logged(session: &mut Session) -> Result<bool> {
+    if !session.logs() {
+        return Ok(false);
+    }
+    let logs: Option<bool> = session.setting("SELECT @@GLOBAL.log_bin").await?;
+    Ok(logs.unwrap_or(true))
+}
+
+/// Ends a session that can't be restored: the next statement finds it lost, and it is opened again.
+async fn restore(session: &mut Session) {
+    let is_restored = match session.logs() {
+        true => match session.run(LOGGED).await {
+            Ok(_) => true,
+            Err(error) => error.code() == Some(NO_PRIVILEGE),
+        },
+        false => true,
+    };
+    if !is_restored || session.wait_briefly(false).await.is_err() {
+        session.hang_up().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_a_row_whatever_is_in_it() {
+        let state = ShownState {
+            state: "failed".to_owned(),
+            reason: format!("o'n{}", "x".repeat(2000)),
+            lag_seconds: Some(1.5),
+            error_number: 1062,
+            ..ShownState::default()
+        };
+        let text = state.replace("c");
+        let row = "VALUES ('c', 'failed', 'o''nxxx";
+        assert!(text.contains(row), "{text}");
+        assert!(text.ends_with("x', 1.500000, NULL, '', '', 1062, '', NOW(6))"), "{text}");
+        assert!(text.len() < 1400, "{text}");
+    }
+}
