@@ -15,7 +15,6 @@ pub(crate) struct Sample {
     /// Absent while the daemon does not know it.
     pub(crate) lag_seconds: Option<f64>,
     pub(crate) backlog_transactions: u64,
-    pub(crate) backlog_bytes: u64,
     pub(crate) applied_transactions: u64,
     /// Commits on the target.
     pub(crate) applied_groups: u64,
@@ -34,7 +33,6 @@ impl Sample {
         Some(Self {
             lag_seconds: channel["lag_seconds"].as_f64(),
             backlog_transactions: number("backlog_transactions").unwrap_or(0),
-            backlog_bytes: number("backlog_bytes").unwrap_or(0),
             applied_transactions: number("applied_transactions_total")?,
             applied_groups: number("applied_groups_total").unwrap_or(0),
         })

@@ -1,0 +1,70 @@
+//! The options of the demonstration.
+
+use std::time::Duration;
+
+use clap::Args;
+use csa_tests::LoadOptions;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Options {
+    /// Length of the steady load before the burst, in seconds.
+    #[arg(long, default_value_t = 4)]
+    pub(super) seconds: u64,
+    /// Transactions per second of the steady load, which continues until the drain.
+    #[arg(long, default_value_t = 200.0)]
+    pub(super) rate: f64,
+    /// Length of the burst, in seconds.
+    #[arg(long, default_value_t = 8)]
+    pub(super) burst_seconds: u64,
+    /// Transactions per second that the burst adds; 0 is as fast as the source can.
+    #[arg(long, default_value_t = 0.0)]
+    pub(super) burst_rate: f64,
+    /// Sessions that write during the burst.
+    #[arg(long, default_value_t = 32)]
+    pub(super) clients: u32,
+    /// Changes per transaction.
+    #[arg(long, default_value_t = 1)]
+    pub(super) changes: u32,
+    #[arg(long, default_value_t = 4)]
+    pub(super) tables: u32,
+    /// Rows in each table.
+    #[arg(long, default_value_t = 10_000)]
+    pub(super) rows: u64,
+    /// How long a recovery and each drain may take, in seconds.
+    #[arg(long, default_value_t = 120)]
+    pub(super) patience_seconds: u64,
+    /// Leave servers and daemon running at the end, until Ctrl-C.
+    #[arg(long)]
+    pub(super) keep: bool,
+}
+
+impl Options {
+    /// Returns the load that runs from the first phase to the drain.
+    pub(super) fn steady_load(&self) -> LoadOptions {
+        LoadOptions {
+            schema: super::SCHEMA.into(),
+            tables: self.tables,
+            rows: self.rows,
+            clients: 4,
+            changes: self.changes,
+            rate: Some(self.rate.max(1.0)),
+            // A row that every transaction changes would dominate the demonstration.
+            counter: false,
+            ..LoadOptions::default()
+        }
+    }
+
+    /// Returns the load that the burst adds.
+    pub(super) fn burst_load(&self) -> LoadOptions {
+        LoadOptions {
+            clients: self.clients,
+            rate: (self.burst_rate > 0.0).then_some(self.burst_rate),
+            seed: 2,
+            ..self.steady_load()
+        }
+    }
+
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_secs(self.patience_seconds)
+    }
+}
