@@ -1,13 +1,7 @@
-//! A source, a target, and the status of the daemon between them.
+//! The status of a daemon.
 
-use anyhow::{Context, Result};
-use csa_tests::{Daemon, Server};
+use csa_tests::Daemon;
 use serde_json::Value;
-
-/// Starts both servers; blocking work stays off the runtime, so that Ctrl-C is noticed.
-pub(crate) async fn servers() -> Result<(Server, Server)> {
-    tokio::task::spawn_blocking(|| Server::pair(&[], &[])).await.context("starting the servers")
-}
 
 /// The status of the first channel, from `/status`.
 #[derive(Debug, Clone, Copy, Default)]

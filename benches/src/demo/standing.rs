@@ -58,18 +58,25 @@ impl Peak {
     }
 }
 
-/// Returns the number of transactions in a GTID set that the server with this UUID has made.
-pub(super) fn transactions_of(uuid: &str, set: &str) -> u64 {
-    let members = set.split(',').map(str::trim);
+/// Returns the number of transactions in GTID sets that the server with this UUID has made. The sets may overlap, and
+/// are separated by commas like their members.
+pub(super) fn transactions_of(uuid: &str, sets: &str) -> u64 {
+    let members = sets.split(',').map(str::trim);
     let own = members.filter_map(|member| member.strip_prefix(uuid)?.strip_prefix(':'));
-    // Tags of MySQL 8.3 and later stand between the intervals.
-    own.flat_map(|member| member.split(':')).filter_map(interval_length).sum()
+    let mut intervals: Vec<(u64, u64)> =
+        own.flat_map(|member| member.split(':')).filter_map(interval).collect();
+    intervals.sort_unstable();
+    let (mut count, mut counted) = (0, 0);
+    for (first, last) in intervals {
+        count += (last + 1).saturating_sub(first.max(counted + 1));
+        counted = counted.max(last);
+    }
+    count
 }
 
-fn interval_length(text: &str) -> Option<u64> {
+fn interval(text: &str) -> Option<(u64, u64)> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-    Some((last + 1).saturating_sub(first))
+    Some((first.parse().ok()?, last.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -115,6 +122,8 @@ mod tests {
         let b = "4e11fa47-71ca-11e1-9e33-c80aa9429562";
         assert_eq!(transactions_of(a, ""), 0);
         assert_eq!(transactions_of(a, &format!("{a}:7")), 1);
-        assert_eq!(transactions_of(a, &format!("{b}:1-99,\n{a}:1-5:8-9:tag:1-3")), 10);
+        assert_eq!(transactions_of(a, &format!("{b}:1-99,\n{a}:1-5:8-9")), 7);
+        // The checkpoint has several rows.
+        assert_eq!(transactions_of(a, &format!("{a}:1-20:31,{a}:1-10,{a}:15-25")), 26);
     }
 }

@@ -1,8 +1,29 @@
 //! The lines of the demonstration.
 
-use std::time::Duration;
+use std::fmt::Display;
+use std::io::{Write, stdout};
+use std::time::{Duration, Instant};
 
 use super::standing::{Peak, Standing};
+
+/// Numbers the steps before the load.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    number: u32,
+}
+
+impl Steps {
+    /// Prints what the step does, and once it is done the time that it took.
+    pub(super) async fn step<T>(&mut self, text: impl Display, work: impl Future<Output = T>) -> T {
+        self.number += 1;
+        print!("{}. {text} ... ", self.number);
+        let _ = stdout().flush();
+        let started = Instant::now();
+        let outcome = work.await;
+        println!("{}", seconds(started.elapsed()));
+        outcome
+    }
+}
 
 /// The two lines over the line of each second.
 pub(super) fn heading() -> String {

@@ -149,7 +149,10 @@ impl Watch {
         }
         let transactions = self.transactions();
         let rate = (transactions - self.last_transactions) as f64 / since.as_secs_f64();
-        (self.last_line, self.last_transactions) = (Instant::now(), transactions);
+        // The time that this look came late does not delay the next line.
+        let late = Duration::from_nanos(u64::from(since.subsec_nanos()));
+        self.last_line = Instant::now().checked_sub(late).unwrap_or_else(Instant::now);
+        self.last_transactions = transactions;
         println!("{}", text::line(self.started.elapsed(), phase, rate, look.csa, look.native));
     }
 
