@@ -60,7 +60,7 @@ async fn follow(site: &Site, watch: &mut Watch, options: &Options) -> Result<Sum
 
     println!("burst: {} more sessions write", options.clients);
     let burst = Load::start(&site.source, &options.burst_load());
-    let mut in_burst = watch.follow("burst", lasts(options.burst_seconds)).await?;
+    let in_burst = watch.follow("burst", lasts(options.burst_seconds)).await?;
     let burst_rate = in_burst.transactions as f64 / in_burst.elapsed.as_secs_f64();
     burst.stop().await;
     println!("the burst is over; the steady load continues");
@@ -92,17 +92,17 @@ async fn follow(site: &Site, watch: &mut Watch, options: &Options) -> Result<Sum
     })?;
     site.daemon.wait_drained(&site.source, &site.target, patience).await;
     let (compared, is_equal) = compare(site).await;
-    in_burst.csa =
-        [first, after, last, drain].iter().fold(in_burst.csa, |peak, phase| peak.max(phase.csa));
-    let phases = [first, in_burst, after, killed.phase, last, drain];
+    let others = [first, in_burst, after, last, drain];
+    let native = Peak::worst(others.map(|phase| phase.native)).max(killed.phase.native);
     Ok(Summary {
         transactions,
         load,
         burst_rate,
-        csa: in_burst.csa,
+        csa: Peak::worst(others.map(|phase| phase.csa)),
         csa_killed: killed.phase.csa,
-        native: phases.iter().fold(Peak::default(), |peak, phase| peak.max(phase.native)),
+        native,
         recovered: killed.recovered,
+        target_back: killed.target_back,
         csa_drained,
         native_drained,
         patience,

@@ -18,6 +18,8 @@ pub(super) struct Killed {
     pub(super) phase: Phase,
     /// From the kill until the target was level again.
     pub(super) recovered: Duration,
+    /// From the kill until the target's mysqld took connections.
+    pub(super) target_back: Duration,
 }
 
 /// Kills both at once and starts both again, as a supervisor would, while the load continues.
@@ -39,7 +41,9 @@ pub(super) async fn kill(site: &Site, watch: &mut Watch, patience: Duration) -> 
     let target = Arc::clone(&site.target);
     let target = spawn_blocking(move || {
         target.restart();
-        println!("the target takes connections {} after the kill", seconds(killed_at.elapsed()));
+        let back = killed_at.elapsed();
+        println!("the target takes connections {} after the kill", seconds(back));
+        back
     });
     let daemon = Arc::clone(&site.daemon);
     let daemon = spawn_blocking(move || {
@@ -53,7 +57,7 @@ pub(super) async fn kill(site: &Site, watch: &mut Watch, patience: Duration) -> 
     let phase = phase.await?;
     let recovered = killed_at.elapsed();
     ensure!(phase.elapsed <= patience, "csa-daemon did not recover within {}", seconds(patience));
-    target.await.context("starting the target again")?;
+    let target_back = target.await.context("starting the target again")?;
     daemon.await.context("starting csa-daemon again")?;
     println!(
         "recovered after {}: the target has all {} transactions that the source had at the kill; \
@@ -62,5 +66,5 @@ pub(super) async fn kill(site: &Site, watch: &mut Watch, patience: Duration) -> 
         count(had),
         seconds(LEVEL)
     );
-    Ok(Killed { phase, recovered })
+    Ok(Killed { phase, recovered, target_back })
 }

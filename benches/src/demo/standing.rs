@@ -53,6 +53,11 @@ impl Peak {
         *self = self.max(Self { lag: standing.lag, backlog: standing.backlog });
     }
 
+    /// Returns the worst of several phases.
+    pub(super) fn worst(peaks: impl IntoIterator<Item = Self>) -> Self {
+        peaks.into_iter().fold(Self::default(), Self::max)
+    }
+
     pub(super) fn max(self, other: Self) -> Self {
         Self { lag: self.lag.max(other.lag), backlog: self.backlog.max(other.backlog) }
     }

@@ -93,6 +93,8 @@ pub(super) struct Summary {
     pub(super) csa_killed: Peak,
     pub(super) native: Peak,
     pub(super) recovered: Duration,
+    /// The part of it that the target's mysqld took.
+    pub(super) target_back: Duration,
     pub(super) csa_drained: Duration,
     /// Absent if it took longer than the patience.
     pub(super) native_drained: Option<Duration>,
@@ -131,8 +133,9 @@ impl Summary {
                 seconds(self.csa_drained),
             ),
             format!(
-                "killed:   csa-daemon and its target at once; recovered after {}, {lost}",
+                "killed:   csa-daemon and its target; recovered after {} (its mysqld took {}), {lost}",
                 seconds(self.recovered),
+                seconds(self.target_back),
             ),
             format!(
                 "{equal}: {} tables, {} rows of the source and csa-daemon's target, by content",
@@ -185,6 +188,7 @@ mod tests {
             csa_killed: peak(4_200),
             native: peak(11_000),
             recovered: Duration::from_millis(4_300),
+            target_back: Duration::from_millis(3_100),
             csa_drained: Duration::from_millis(100),
             native_drained: Some(Duration::from_millis(9_500)),
             patience: Duration::from_secs(120),
@@ -200,7 +204,10 @@ mod tests {
         assert_eq!(load, "load:     61,234 transactions in 25.0 s, 7,000 per second in the burst");
         assert_eq!(lag, "peak lag: csa-daemon 0.7 s (4.2 s when killed), native replica 11.0 s");
         assert_eq!(drained, "drained:  csa-daemon after 0.1 s, native replica after 9.5 s");
-        assert!(killed.ends_with("recovered after 4.3 s, nothing lost"), "{killed}");
+        assert!(
+            killed.ends_with("recovered after 4.3 s (its mysqld took 3.1 s), nothing lost"),
+            "{killed}"
+        );
         assert!(equal.starts_with("EQUAL: 6 tables, 40,101 rows"), "{equal}");
     }
 
