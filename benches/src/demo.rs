@@ -1,5 +1,6 @@
 //! `csa-bench demo`: csa-daemon and a native replica follow the same source through a burst and a kill.
 
+mod burst;
 mod keep;
 mod kill;
 mod options;
@@ -16,6 +17,7 @@ use csa_tests::{Compare, Compared, Load, free_port};
 
 pub(crate) use options::Options;
 
+use burst::Burst;
 use kill::LEVEL;
 use site::Site;
 use standing::Peak;
@@ -58,12 +60,12 @@ async fn follow(site: &Site, watch: &mut Watch, options: &Options) -> Result<Sum
     let lasts = |seconds| move |look: &watch::Look| look.elapsed >= Duration::from_secs(seconds);
     let first = watch.follow("steady", lasts(options.seconds)).await?;
 
-    println!("burst: {} more sessions write", options.clients);
-    let burst = Load::start(&site.source, &options.burst_load());
+    println!("burst: {} more sessions change 1 of 100 rows in each transaction", options.clients);
+    let burst = Burst::start(&site.source, options);
     let in_burst = watch.follow("burst", lasts(options.burst_seconds)).await?;
     let burst_rate = in_burst.transactions as f64 / in_burst.elapsed.as_secs_f64();
-    burst.stop().await;
-    println!("the burst is over; the steady load continues");
+    burst.stop().await?;
+    println!("the burst is over, and the steady load continues");
     let patience = options.patience();
     let is_level = |look: &watch::Look| look.csa.lag < LEVEL && look.elapsed >= LEVEL * 2;
     let after = watch.follow("steady", |look| is_level(look) || look.elapsed > patience).await?;

@@ -14,16 +14,16 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 200.0)]
     pub(super) rate: f64,
     /// Length of the burst, in seconds.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 6)]
     pub(super) burst_seconds: u64,
-    /// Transactions per second that the burst adds; 0 is as fast as the source can.
-    #[arg(long, default_value_t = 0.0)]
+    /// Most transactions per second that the burst adds; 0 is as fast as the source can.
+    #[arg(long, default_value_t = 20_000.0)]
     pub(super) burst_rate: f64,
-    /// Sessions that write during the burst.
-    #[arg(long, default_value_t = 32)]
+    /// Sessions that the burst adds.
+    #[arg(long, default_value_t = 16)]
     pub(super) clients: u32,
-    /// Changes per transaction.
-    #[arg(long, default_value_t = 1)]
+    /// Changes in a transaction of the steady load.
+    #[arg(long, default_value_t = 2)]
     pub(super) changes: u32,
     #[arg(long, default_value_t = 4)]
     pub(super) tables: u32,
@@ -51,16 +51,6 @@ impl Options {
             // A row that every transaction changes would dominate the demonstration.
             counter: false,
             ..LoadOptions::default()
-        }
-    }
-
-    /// Returns the load that the burst adds.
-    pub(super) fn burst_load(&self) -> LoadOptions {
-        LoadOptions {
-            clients: self.clients,
-            rate: (self.burst_rate > 0.0).then_some(self.burst_rate),
-            seed: 2,
-            ..self.steady_load()
         }
     }
 
