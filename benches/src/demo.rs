@@ -77,6 +77,7 @@ async fn follow(site: &Site, watch: &mut Watch, options: &Options) -> Result<Sum
     steady.stop().await;
     watch.stop_marks().await?;
     println!("drain: nothing more is written");
+    let patience = options.drain_patience();
     let load = started.elapsed();
     let transactions = watch.transactions() - before;
     let (mut csa_drained, mut native_drained) = (None, None);

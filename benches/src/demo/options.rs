@@ -14,7 +14,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 200.0)]
     pub(super) rate: f64,
     /// Length of the burst, in seconds.
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 5)]
     pub(super) burst_seconds: u64,
     /// Most transactions per second that the burst adds; 0 is as fast as the source can.
     #[arg(long, default_value_t = 20_000.0)]
@@ -30,9 +30,12 @@ pub(crate) struct Options {
     /// Rows in each table.
     #[arg(long, default_value_t = 10_000)]
     pub(super) rows: u64,
-    /// How long a recovery and each drain may take, in seconds.
+    /// How long the copy, the catching up and the recovery may take, in seconds.
     #[arg(long, default_value_t = 120)]
     pub(super) patience_seconds: u64,
+    /// How long the drain may take, in seconds. A native replica that is not done by then is no error.
+    #[arg(long, default_value_t = 60)]
+    pub(super) drain_seconds: u64,
     /// Leave servers and daemon running at the end, until Ctrl-C.
     #[arg(long)]
     pub(super) keep: bool,
@@ -56,5 +59,9 @@ impl Options {
 
     pub(super) fn patience(&self) -> Duration {
         Duration::from_secs(self.patience_seconds)
+    }
+
+    pub(super) fn drain_patience(&self) -> Duration {
+        Duration::from_secs(self.drain_seconds)
     }
 }
