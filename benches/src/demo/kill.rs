@@ -60,11 +60,10 @@ pub(super) async fn kill(site: &Site, watch: &mut Watch, patience: Duration) -> 
     let target_back = target.await.context("starting the target again")?;
     daemon.await.context("starting csa-daemon again")?;
     println!(
-        "recovered after {}: the target has all {} transactions that the source had at the kill; \
-         lag is below {} again",
+        "recovered after {}: lag is below {}, and the target has all {} transactions from before",
         seconds(recovered),
-        count(had),
-        seconds(LEVEL)
+        seconds(LEVEL),
+        count(had)
     );
     Ok(Killed { phase, recovered, target_back })
 }
