@@ -18,7 +18,8 @@ pub(super) async fn keep(site: &Site) -> Result<()> {
         shown(&Daemon::executable()),
         site.daemon.config_path().display()
     );
-    println!("\neverything keeps running; Ctrl-C ends it and removes its files\n");
+    println!("\neverything keeps running, and csa-daemon starts again when it ends");
+    println!("Ctrl-C ends all and removes its files\n");
     println!("status page      {}", site.daemon.url("/"));
     for (role, server) in
         [("source", &site.source), ("target", &site.target), ("native replica", &site.native)]
@@ -55,7 +56,7 @@ fn supervise(daemon: &Daemon) -> Option<std::process::ExitStatus> {
 fn client(server: &Server) -> String {
     let script = shown(&Server::script_path());
     let folder = server.data_directory.ancestors().nth(2).unwrap_or(Path::new(""));
-    // The script looks there unless it is told otherwise.
+    // The folder in which the script looks by default.
     let folder = match folder.parent() == Some(&std::env::temp_dir()) {
         true => String::new(),
         false => format!("CSA_SANDBOX_DIR={} ", folder.display()),

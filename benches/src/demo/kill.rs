@@ -16,9 +16,9 @@ pub(super) const LEVEL: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Killed {
     pub(super) phase: Phase,
-    /// From the kill until the target was level again.
+    /// The time from the kill until the target was level again.
     pub(super) recovered: Duration,
-    /// From the kill until the target's mysqld took connections.
+    /// The time from the kill until the mysqld of the target took connections.
     pub(super) target_back: Duration,
 }
 

@@ -87,9 +87,9 @@ pub(super) struct Summary {
     pub(super) load: Duration,
     /// Transactions per second on the source in the burst.
     pub(super) burst_rate: f64,
-    /// Without the time in which it was killed.
+    /// The worst without the time in which it was killed.
     pub(super) csa: Peak,
-    /// From the kill until the end of the recovery.
+    /// The worst from the kill until the end of the recovery.
     pub(super) csa_killed: Peak,
     pub(super) native: Peak,
     pub(super) recovered: Duration,

@@ -57,7 +57,7 @@ pub(super) struct Look {
     pub(super) elapsed: Duration,
 }
 
-/// What was seen in a phase.
+/// The peaks and the load of a phase.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Phase {
     pub(super) csa: Peak,
