@@ -11,7 +11,7 @@ BENCH_DRAIN ?= --quick --rows 10000 --transactions 15000
 BENCH_ONLINE ?= --quick --rows 10000 --seconds 10 --load updates-1,write-only
 BENCH_IDLE ?= --quick
 
-# The programs of the demonstration, and options such as `--seconds 60`.
+# The programs of the demonstration, and options such as `--keep`.
 DEMO ?= target/demo
 DEMO_OPTIONS ?=
 
@@ -123,7 +123,10 @@ deny: $(CARGO_DENY)
 		echo 'NOT CHECKED: the list of known weaknesses (advisories) can not be downloaded on this machine' >&2; \
 	fi
 
-demo: sandbox
+# One MySQL serves all three servers; with CSA_MYSQLD=/path/to/mysqld, one of this machine.
+demo:
+	@$(SANDBOX) fetch >/dev/null
+	@echo 'building csa-daemon and the demonstration: some minutes the first time'
 	cargo build --profile demo -p csa-daemon -p csa-bench
 	$(DEMO)/csa-bench demo $(DEMO_OPTIONS)
 

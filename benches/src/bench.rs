@@ -33,6 +33,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use drain::{DrainResult, Outcome};
+pub(crate) use mta::error_query as mta_error_query;
 use options::Mode;
 pub(crate) use options::Options;
 use profile::Profile;

@@ -1,184 +1,133 @@
-//! `csa-bench demo`: a copy, steady load, a burst in the middle, drain, compare.
+//! `csa-bench demo`: csa-daemon and a native replica follow the same source through a burst and a kill.
 
-mod progress;
+mod burst;
+mod keep;
+mod kill;
+mod options;
+mod site;
+mod standing;
+mod text;
+mod watch;
 
-use std::ops::Range;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use clap::Args;
-use csa_tests::{Burst, Compare, Daemon, Load, LoadOptions, LoadReport, Server, prepare};
+use anyhow::{Context, Result, ensure};
+use csa_tests::{Compare, Compared, Load, free_port};
 
-use crate::topology::{Sample, servers};
-use progress::{Progress, bytes};
+pub(crate) use options::Options;
 
-const TICK: Duration = Duration::from_millis(250);
+use burst::Burst;
+use kill::LEVEL;
+use site::Site;
+use standing::Peak;
+use text::{Summary, seconds};
+use watch::Watch;
 
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Options {
-    /// How long the load runs.
-    #[arg(long, default_value_t = 20)]
-    seconds: u64,
-    /// Transactions per second outside the burst.
-    #[arg(long, default_value_t = 500.0)]
-    rate: f64,
-    /// Transactions per second in the burst; 0 is as fast as the source can.
-    #[arg(long, default_value_t = 0.0)]
-    burst_rate: f64,
-    /// Length of the burst in the middle, in seconds.
-    #[arg(long, default_value_t = 5)]
-    burst_seconds: u64,
-    /// Kill the daemon at the start of the burst and start it again after this many seconds.
-    #[arg(long, default_value_t = 0)]
-    outage_seconds: u64,
-    /// Sessions on the source.
-    #[arg(long, default_value_t = 32)]
-    clients: u32,
-    /// Changes per transaction.
-    #[arg(long, default_value_t = 2)]
-    changes: u32,
-    #[arg(long, default_value_t = 4)]
-    tables: u32,
-    /// Rows in each table.
-    #[arg(long, default_value_t = 20_000)]
-    rows: u64,
-    /// The daemon's worker count.
-    #[arg(long, default_value_t = 4)]
-    workers: u32,
-    /// How long the daemon may take to apply the rest after the load, in seconds.
-    #[arg(long, default_value_t = 300)]
-    drain_seconds: u64,
-}
+const SCHEMA: &str = "shop";
 
-impl Options {
-    fn load(&self) -> LoadOptions {
-        LoadOptions {
-            tables: self.tables,
-            rows: self.rows,
-            clients: self.clients,
-            changes: self.changes,
-            rate: (self.rate > 0.0).then_some(self.rate),
-            burst: Some(Burst {
-                after: Duration::from_secs(self.seconds.saturating_sub(self.burst_seconds) / 2),
-                length: Duration::from_secs(self.burst_seconds),
-                rate: (self.burst_rate > 0.0).then_some(self.burst_rate),
-            }),
-            // A row that every transaction changes would dominate the demo.
-            counter: false,
-            ..LoadOptions::default()
-        }
-    }
-
-    /// Returns the time in which the daemon is down, from the start of the load.
-    fn outage(&self) -> Range<Duration> {
-        let start = Duration::from_secs(self.seconds.saturating_sub(self.burst_seconds) / 2);
-        start..start + Duration::from_secs(self.outage_seconds)
-    }
-
-    fn patience(&self) -> Duration {
-        Duration::from_secs(self.drain_seconds)
-    }
-}
-
-/// Returns success when both servers are equal in the end.
+/// Returns success when everything recovered and both servers are equal in the end.
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
-    println!("starting a source and a target");
-    let (source, target) = servers().await?;
-    println!("source on port {}, target on port {}", source.port, target.port);
-    let load_options = options.load();
-    println!("filling {} tables of {} rows", options.tables, options.rows);
-    prepare(&source, &load_options).await;
-    let daemon = Daemon::builder(&source, &target)
-        .set("source.user", "admin")
-        .set("source.password", "admin_pw")
-        .set("applier.worker_count", i64::from(options.workers))
-        .build();
-    println!("$ csa-daemon copy");
-    let copied = tokio::task::block_in_place(|| daemon.commanded(&["copy"]));
-    print!("{copied}");
-    println!("$ csa-daemon run");
-    tokio::task::block_in_place(|| daemon.start_again());
-    daemon.wait_drained(&source, &target, options.patience()).await;
-
-    let mut progress = Progress::new();
-    let load = Load::start(&source, &load_options);
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(options.seconds) {
-        tokio::time::sleep(TICK).await;
-        // A start waits for the admin port, and a kill for the process.
-        match (options.outage().contains(&started.elapsed()), daemon.pid()) {
-            (true, Some(_)) => tokio::task::block_in_place(|| daemon.kill9()),
-            (false, None) => tokio::task::block_in_place(|| daemon.start_again()),
-            _ => {}
-        }
-        progress.tick(Sample::take(&daemon), load.committed());
+    let port = free_port();
+    println!("status page: http://127.0.0.1:{port}/");
+    println!("   open it in a browser once csa-daemon has started (step 3); from another machine:");
+    println!("   ssh -L {port}:127.0.0.1:{port} THIS-MACHINE, and the same address there");
+    println!("Ctrl-C ends everything and removes its files\n");
+    let site = Site::set_up(options, port).await?;
+    let mut watch = Watch::start(&site).await?;
+    let summary = follow(&site, &mut watch, options).await?;
+    drop(watch);
+    println!();
+    for line in summary.lines() {
+        println!("{line}");
     }
-    let report = load.stop().await;
-    if daemon.pid().is_none() {
-        tokio::task::block_in_place(|| daemon.start_again());
+    if options.keep {
+        keep::keep(&site).await?;
     }
-    let drain = drain(&daemon, &source, &target, options, &mut progress, &report).await;
-    progress.finish();
-
-    println!(
-        "source: {} transactions in {:.1} s; peak lag {:.2} s, peak backlog {} transactions ({}); \
-         fastest apply {:.0} trx/s",
-        report.committed,
-        report.elapsed.as_secs_f64(),
-        progress.peak_lag(),
-        progress.peak_backlog(),
-        bytes(progress.peak_backlog_bytes()),
-        progress.peak_applied_rate(),
-    );
-    println!("{drain}");
-    let outcome = Compare::new().run(&source, &target).await;
+    let daemon = site.daemon;
     let ended = tokio::task::spawn_blocking(move || daemon.terminate()).await;
-    let ended = ended.context("stopping the daemon")?;
-    anyhow::ensure!(ended.success(), "csa-daemon ended with {ended}");
-    Ok(match outcome {
-        Ok(equal) => {
-            println!("EQUAL: {} tables, {} rows", equal.tables, equal.rows);
-            ExitCode::SUCCESS
-        }
-        Err(difference) => {
-            let compared = difference.compared;
-            println!("DIFFERENT: {} tables, {} rows", compared.tables, compared.rows);
-            println!("{difference}");
-            ExitCode::FAILURE
-        }
+    let ended = ended.context("stopping csa-daemon")?;
+    ensure!(ended.success(), "csa-daemon ended with {ended}");
+    Ok(if summary.is_equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The phases: steady load, burst, kill, drain, comparison.
+async fn follow(site: &Site, watch: &mut Watch, options: &Options) -> Result<Summary> {
+    println!("\n{}", text::heading());
+    let started = Instant::now();
+    let before = watch.transactions();
+    let steady = Load::start(&site.source, &options.steady_load());
+    let lasts = |seconds| move |look: &watch::Look| look.elapsed >= Duration::from_secs(seconds);
+    let first = watch.follow("steady", lasts(options.seconds)).await?;
+
+    println!("burst: {} more sessions change 1 of 100 rows in each transaction", options.clients);
+    let burst = Burst::start(&site.source, options);
+    let in_burst = watch.follow("burst", lasts(options.burst_seconds)).await?;
+    let burst_rate = in_burst.transactions as f64 / in_burst.elapsed.as_secs_f64();
+    burst.stop().await?;
+    println!("the burst is over, and the steady load continues");
+    let patience = options.patience();
+    let is_level = |look: &watch::Look| look.csa.lag < LEVEL && look.elapsed >= LEVEL * 2;
+    let after = watch.follow("steady", |look| is_level(look) || look.elapsed > patience).await?;
+    ensure!(after.elapsed <= patience, "csa-daemon was not level within {}", seconds(patience));
+
+    let killed = kill::kill(site, watch, patience).await?;
+    let last = watch.follow("steady", lasts(2)).await?;
+
+    steady.stop().await;
+    watch.stop_marks().await?;
+    println!("drain: nothing more is written");
+    let patience = options.drain_patience();
+    let load = started.elapsed();
+    let transactions = watch.transactions() - before;
+    let (mut csa_drained, mut native_drained) = (None, None);
+    let drain = watch.follow("drain", |look| {
+        let drained = |standing: standing::Standing| {
+            (standing.backlog == 0 && standing.is_reachable).then_some(look.elapsed)
+        };
+        csa_drained = csa_drained.or_else(|| drained(look.csa));
+        native_drained = native_drained.or_else(|| drained(look.native));
+        csa_drained.is_some() && native_drained.is_some() || look.elapsed > patience
+    });
+    let drain = drain.await?;
+    let csa_drained = csa_drained.with_context(|| {
+        format!("csa-daemon did not apply the rest within {}", seconds(patience))
+    })?;
+    site.daemon.wait_drained(&site.source, &site.target, patience).await;
+    let (compared, is_equal) = compare(site).await;
+    let others = [first, in_burst, after, last, drain];
+    let native = Peak::worst(others.map(|phase| phase.native)).max(killed.phase.native);
+    Ok(Summary {
+        transactions,
+        load,
+        burst_rate,
+        csa: Peak::worst(others.map(|phase| phase.csa)),
+        csa_killed: killed.phase.csa,
+        native,
+        recovered: killed.recovered,
+        target_back: killed.target_back,
+        csa_drained,
+        native_drained,
+        patience,
+        tables: compared.tables,
+        rows: compared.rows,
+        is_equal,
     })
 }
 
-/// Waits until nothing is left, and reports the rate.
-async fn drain(
-    daemon: &Daemon,
-    source: &Server,
-    target: &Server,
-    options: &Options,
-    progress: &mut Progress,
-    report: &LoadReport,
-) -> String {
-    let before = Sample::take(daemon);
+/// Compares source and csa-daemon's target by content; prints the differences.
+async fn compare(site: &Site) -> (Compared, bool) {
     let started = Instant::now();
-    let ticks = async {
-        loop {
-            tokio::time::sleep(TICK).await;
-            progress.tick(Sample::take(daemon), report.committed);
+    let outcome = Compare::new().run(&site.source, &site.target).await;
+    println!(
+        "compared all tables of the source and csa-daemon's target in {}",
+        seconds(started.elapsed())
+    );
+    match outcome {
+        Ok(equal) => (equal, true),
+        Err(difference) => {
+            println!("{difference}");
+            (difference.compared, false)
         }
-    };
-    tokio::select! {
-        () = daemon.wait_drained(source, target, options.patience()) => {}
-        () = ticks => {}
     }
-    let seconds = started.elapsed().as_secs_f64();
-    let left = before.map_or(0, |sample| sample.backlog_transactions);
-    if left == 0 {
-        return "drain: nothing was left when the load ended".into();
-    }
-    format!(
-        "drain: {left} transactions left when the load ended, applied in {seconds:.2} s \
-         ({:.0} per second)",
-        left as f64 / seconds
-    )
 }

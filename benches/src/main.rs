@@ -6,6 +6,7 @@ mod endure;
 mod process;
 mod topology;
 
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -21,7 +22,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Replicate a load with a burst in it, watch lag and backlog, and compare both servers.
+    /// Show csa-daemon and a native replica side by side in a burst of load, kill csa-daemon and its target,
+    /// and compare all tables.
     Demo(demo::Options),
     /// Measure csa-daemon against the server's own multi-threaded applier under the same loads:
     /// draining a backlog, following a busy source, or following single transactions.
@@ -37,6 +39,7 @@ fn main() -> anyhow::Result<ExitCode> {
     csa_tests::measure();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
+        let mut hangup = signal(SignalKind::hangup())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let program = async {
@@ -48,10 +51,14 @@ fn main() -> anyhow::Result<ExitCode> {
             }
         };
         // Dropping the program ends its daemon and deletes its servers.
-        tokio::select! {
-            code = program => code,
-            _ = interrupt.recv() => Ok(ExitCode::from(130)),
-            _ = terminate.recv() => Ok(ExitCode::from(143)),
-        }
+        let code = tokio::select! {
+            code = program => return code,
+            _ = hangup.recv() => 129,
+            _ = interrupt.recv() => 130,
+            _ = terminate.recv() => 143,
+        };
+        // The terminal may be gone.
+        let _ = writeln!(stderr(), "\nending servers and daemons, and removing their files");
+        Ok(ExitCode::from(code))
     })
 }

@@ -1,13 +1,7 @@
-//! A source, a target, and the status of the daemon between them.
+//! The status of a daemon.
 
-use anyhow::{Context, Result};
-use csa_tests::{Daemon, Server};
+use csa_tests::Daemon;
 use serde_json::Value;
-
-/// Starts both servers; blocking work stays off the runtime, so that Ctrl-C is noticed.
-pub(crate) async fn servers() -> Result<(Server, Server)> {
-    tokio::task::spawn_blocking(|| Server::pair(&[], &[])).await.context("starting the servers")
-}
 
 /// The status of the first channel, from `/status`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,7 +9,6 @@ pub(crate) struct Sample {
     /// Absent while the daemon does not know it.
     pub(crate) lag_seconds: Option<f64>,
     pub(crate) backlog_transactions: u64,
-    pub(crate) backlog_bytes: u64,
     pub(crate) applied_transactions: u64,
     /// Commits on the target.
     pub(crate) applied_groups: u64,
@@ -34,7 +27,6 @@ impl Sample {
         Some(Self {
             lag_seconds: channel["lag_seconds"].as_f64(),
             backlog_transactions: number("backlog_transactions").unwrap_or(0),
-            backlog_bytes: number("backlog_bytes").unwrap_or(0),
             applied_transactions: number("applied_transactions_total")?,
             applied_groups: number("applied_groups_total").unwrap_or(0),
         })

@@ -63,6 +63,14 @@ impl DaemonBuilder {
             .set("applier.start_from", "target")
     }
 
+    /// Sets the admin port, for a program that names it before its servers run.
+    #[must_use]
+    pub fn admin_port(mut self, port: u16) -> Self {
+        self.admin_port = port;
+        self.daemon.insert("admin_listen".into(), format!("127.0.0.1:{port}").into());
+        self
+    }
+
     /// Takes all channels away.
     #[must_use]
     pub fn without_channels(mut self) -> Self {
@@ -231,7 +239,11 @@ impl DaemonBuilder {
 ///
 /// It lies below the range from which the kernel assigns ports to clients, so no client takes it from a server that is
 /// down for a while. It also lies below those of the servers in the sandbox.
-pub(crate) fn free_port() -> u16 {
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn free_port() -> u16 {
     const PORTS: std::ops::Range<u16> = 5_000..15_000;
     let drawn = std::iter::repeat_with(|| rand::random_range(PORTS)).take(1_000);
     let mut free = drawn.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());

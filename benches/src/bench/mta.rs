@@ -88,6 +88,13 @@ pub(super) async fn wait_applied(stage: &Stage) -> Result<()> {
 
 /// Fails with the error of the receiver, the coordinator or a worker.
 async fn ensure_healthy(stage: &Stage) -> Result<()> {
+    let error: String = stage.mta.value(&error_query()).await;
+    ensure!(error.is_empty(), "the server's own applier stopped: {error}");
+    Ok(())
+}
+
+/// Returns a query for the error of the receiver, the coordinator or a worker, or an empty string.
+pub(crate) fn error_query() -> String {
     let errors = ["connection_status", "applier_status_by_coordinator", "applier_status_by_worker"]
         .map(|table| {
             format!(
@@ -96,8 +103,5 @@ async fn ensure_healthy(stage: &Stage) -> Result<()> {
             )
         })
         .join(" UNION ALL ");
-    let query = format!("SELECT COALESCE(MAX(error), '') FROM ({errors}) AS errors");
-    let error: String = stage.mta.value(&query).await;
-    ensure!(error.is_empty(), "the server's own applier stopped: {error}");
-    Ok(())
+    format!("SELECT COALESCE(MAX(error), '') FROM ({errors}) AS errors")
 }
