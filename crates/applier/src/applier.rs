@@ -408,7 +408,7 @@ impl<O: CommitObserver> Applier<O> {
             self.upkeep.pinged = Instant::now();
             self.keeper.keep_alive().await?;
         }
-        self.shown.note(&mut self.keeper).await
+        self.shown.note(&mut self.keeper, !self.workers.running.is_empty()).await
     }
 
     fn finished(

@@ -1,7 +1,8 @@
 //! `csa.status` on the target: a row for each channel, for clients that ask the target and not the daemon.
 //!
-//! The control session writes it between two groups, at most once a second, and never waits for it longer than
-//! a second: after a failure the row stays as it is for a minute.
+//! The control session writes it between two groups, at most once a second. No group begins meanwhile, so while
+//! groups run this takes a hundredth of the time at most. It waits no longer than a second for locks of others, and
+//! after a failure the row stays as it is for a minute.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,9 @@ use crate::server::session::Session;
 
 /// Time between two writes, and after one that failed.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// While groups run, the pause between two writes is so many times longer than the last one took.
+const PAUSES: u32 = 100;
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// ER_NO_SUCH_TABLE and ER_BAD_DB_ERROR.
 const NO_TABLE: [u16; 2] = [1146, 1049];
@@ -96,16 +100,20 @@ impl ShownStateWriter {
         Self { source, due: Instant::now(), hides: None }
     }
 
-    /// Writes the row if it is time to.
+    /// Writes the row if it is time to; `busy`: groups run, and others may wait for this.
     ///
     /// # Errors
     /// The channel can't be held any more. That the row could not be written is none.
-    pub(crate) async fn note(&mut self, keeper: &mut Keeper) -> Result<()> {
+    pub(crate) async fn note(&mut self, keeper: &mut Keeper, busy: bool) -> Result<()> {
         let Some(source) = self.source.as_ref().filter(|_| Instant::now() >= self.due) else {
             return Ok(());
         };
-        let state = source.state();
-        let Err(error) = self.write(keeper, &state).await else { return Ok(()) };
+        let (state, begun) = (source.state(), Instant::now());
+        let written = self.write(keeper, &state).await;
+        if busy {
+            self.due += pause_after(begun.elapsed());
+        }
+        let Err(error) = written else { return Ok(()) };
         self.due = Instant::now() + AFTER_FAILURE;
         if error.class() == ErrorClass::Unavailable {
             return keeper.keep_alive().await;
@@ -174,6 +182,11 @@ impl ShownStateWriter {
     }
 }
 
+/// Returns the pause after a write that took so long, beyond the usual one.
+fn pause_after(took: Duration) -> Duration {
+    (took * PAUSES).min(LONGEST_PAUSE).saturating_sub(INTERVAL)
+}
+
 /// Writes the row with brief waits for locks of others.
 async fn write(session: &mut Session, text: &str, hides: bool) -> Result<()> {
     session.wait_briefly(true).await?;
@@ -221,6 +234,13 @@ async fn restore(session: &mut Session) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_write_is_repeated_rarely() {
+        let millis = Duration::from_millis;
+        let pauses = [1, 10, 50, 1000].map(|took| pause_after(millis(took)).as_millis());
+        assert_eq!(pauses, [0, 0, 4000, 29_000]);
+    }
 
     #[test]
     fn a_state_is_a_row_whatever_is_in_it() {
