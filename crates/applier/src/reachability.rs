@@ -1,6 +1,7 @@
 //! The users of the target that have lost it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,6 +43,10 @@ pub struct Reachability {
 struct Outage {
     since: Option<Instant>,
     lost: BTreeMap<Party, Lost>,
+    is_logged: bool,
+    /// Parties with a session from after the last outage that was logged; `None` before the first. Others may
+    /// find out much later that theirs is gone.
+    renewed: Option<BTreeSet<Party>>,
 }
 
 /// Why one party has lost it.
@@ -60,8 +65,15 @@ impl Reachability {
             self.refused();
         }
         let mut is_news = false;
-        self.outage.send_modify(|Outage { since, lost }| {
-            is_news = lost.is_empty();
+        self.outage.send_modify(|Outage { since, lost, is_logged, renewed }| {
+            // The control session is asked all the time, and no outage ends without it.
+            let is_of_the_last = party != Party::Control
+                && renewed.as_ref().is_some_and(|renewed| !renewed.contains(&party));
+            is_news = !*is_logged && !is_of_the_last;
+            if is_news {
+                *is_logged = true;
+                *renewed = Some(BTreeSet::new());
+            }
             since.get_or_insert_with(Instant::now);
             lost.insert(party, Lost { why: error.to_string(), again: None });
         });
@@ -133,9 +145,14 @@ impl Reachability {
 
     pub(crate) fn reached(&self, party: Party) {
         let mut over = None;
-        self.outage.send_if_modified(|Outage { since, lost }| {
+        self.outage.send_if_modified(|Outage { since, lost, is_logged, renewed }| {
             let is_known = lost.remove(&party).is_some();
-            over = if lost.is_empty() { since.take() } else { None };
+            if let Some(renewed) = renewed.as_mut().filter(|_| is_known) {
+                renewed.insert(party);
+            }
+            if lost.is_empty() {
+                over = since.take().filter(|_| mem::take(is_logged));
+            }
             is_known
         });
         if let Some(since) = over {
@@ -197,5 +214,20 @@ mod tests {
         assert!(target.why_lost().is_some_and(|why| why.contains("read-only")));
         target.reached(Party::Worker(1));
         assert!(!target.is_lost() && soon().await.is_err());
+    }
+
+    #[test]
+    fn a_session_that_is_found_lost_after_an_outage_is_no_news() {
+        let target = Reachability::default();
+        let away = Error::Timeout { address: "t:1".to_owned(), seconds: 1 };
+        assert!(target.lost(Party::Control, &away));
+        target.reached(Party::Control);
+        assert!(!target.lost(Party::Worker(1), &away), "it has not asked since");
+        assert!(target.is_lost());
+        target.reached(Party::Worker(1));
+        assert!(target.lost(Party::Worker(1), &away), "its session was a new one");
+        target.reached(Party::Worker(1));
+        assert!(target.lost(Party::Control, &away), "it is asked all the time");
+        assert!(!target.lost(Party::Worker(1), &away), "known");
     }
 }
