@@ -83,6 +83,10 @@ async fn wrong_settings_and_servers_are_refused() {
     for mode in ["ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"] {
         source.exec(&format!("SET GLOBAL gtid_mode={mode}")).await;
     }
-    refused(builder(), &target, &["source", "gtid_mode: OFF", "SET PERSIST gtid_mode=OFF_PERMISSIVE"])
-        .await;
+    refused(
+        builder(),
+        &target,
+        &["source", "gtid_mode: OFF", "SET PERSIST gtid_mode=OFF_PERMISSIVE"],
+    )
+    .await;
 }
