@@ -5,6 +5,8 @@
 mod accounts;
 #[path = "e2e/admin_port.rs"]
 mod admin_port;
+#[path = "e2e/archive/mod.rs"]
+mod archive;
 #[path = "e2e/bad_input.rs"]
 mod bad_input;
 #[path = "e2e/cascades.rs"]

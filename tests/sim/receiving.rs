@@ -258,6 +258,7 @@ pub(crate) fn relay_options(random: &mut StdRng, disk: &MemoryFs) -> RelayStoreO
         space_limit: [0, 20_000][random.random_range(0..2)],
         min_free_disk: 0,
         sync,
+        archived: false,
         tail_bytes: random.random_range(0..4_000),
         frame_bytes: random.random_range(100..2_000),
         wake_bytes: RelayStoreOptions::WAKE_BYTES,

@@ -3,6 +3,7 @@
 //! two servers, and the claims of a fleet.
 
 mod admin;
+mod archive;
 mod channel;
 pub mod claims;
 pub mod cli;
@@ -11,6 +12,7 @@ mod copy;
 mod daemon;
 mod host;
 pub mod observe;
+mod restore;
 mod run;
 mod servers;
 mod throttle;

@@ -99,6 +99,7 @@ impl World {
                 1 => SyncPolicy::Interval(SYNC),
                 _ => SyncPolicy::Os,
             },
+            archived: false,
             tail_bytes: one_of(&[0, 1500]) as usize,
             frame_bytes: one_of(&[300, 2000]) as usize,
             wake_bytes: RelayStoreOptions::WAKE_BYTES,
@@ -410,6 +411,7 @@ fn an_abandoned_transaction_is_not_mixed_with_the_next_one() {
                 segment_size: 1 << 20,
                 frame_bytes: 800,
                 wake_bytes: RelayStoreOptions::WAKE_BYTES,
+                archived: false,
                 tail_bytes: 0,
                 files: Arc::new(fs.clone()),
                 ..crate::tests::options(Path::new("/relay/channel"))

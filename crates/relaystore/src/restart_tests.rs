@@ -2,6 +2,7 @@
 //! is known.
 
 use csa_provider::binlog::GtidSet;
+use csa_provider::source::TransactionSink as _;
 
 use crate::disk::*;
 use crate::opening::*;
@@ -114,4 +115,44 @@ async fn reception_resumes_without_knowing_the_target() {
     drop((inlet, reader, store));
     let (_, recovery) = reopen(&path, &up_to(1));
     assert!(recovery.emptied_for.is_some(), "{recovery:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn released_segments_stay_until_they_are_archived() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let archived = RelayStoreOptions { archived: true, ..options(directory.path()) };
+    let all: Vec<_> = (1..=40).map(|gno| (gno, body())).collect();
+    {
+        let (store, _) = RelayStore::open(archived.clone(), &GtidSet::new()).expect("opens");
+        let mut inlet = store.inlet();
+        write(&mut inlet, all).await;
+        inlet.stored().await;
+    }
+    let (store, _) = RelayStore::open(archived.clone(), &up_to(40)).expect("opens");
+    let segments = store.usage().segments;
+    assert!(segments > 4, "{segments}");
+    assert_eq!(store.before(), GtidSet::new(), "all is kept for the archive");
+    store.note_archived(&up_to(20));
+    let kept = store.usage().segments;
+    assert!((2..segments).contains(&kept), "{kept} of {segments}");
+    assert!(store.before().is_subset_of(&up_to(20)));
+    let mut reader = store.reader(up_to(20));
+    assert_eq!(read(&mut reader, SOON).await.map(|(gno, _)| gno), Some(21));
+    drop(reader);
+    store.note_archived(&up_to(10));
+    assert_eq!(store.usage().segments, kept, "it never moves back");
+    store.note_archived(&up_to(40));
+    assert_eq!(store.usage().segments, 1);
+    drop(store);
+    // What the target lacks stays, however much is archived or given up.
+    let other = tempfile::tempdir().expect("a directory");
+    let archived = RelayStoreOptions { archived: true, ..options(other.path()) };
+    let (store, _) = RelayStore::open(archived, &GtidSet::new()).expect("opens");
+    let mut inlet = store.inlet();
+    write(&mut inlet, (1..=40).map(|gno| (gno, body()))).await;
+    inlet.stored().await;
+    let segments = store.usage().segments;
+    store.note_archived(&up_to(40));
+    store.give_up_unarchived();
+    assert_eq!(store.usage().segments, segments);
 }

@@ -23,6 +23,7 @@ pub(crate) fn options(directory: &Path) -> RelayStoreOptions {
         space_limit: 0,
         min_free_disk: 0,
         sync: SyncPolicy::Os,
+        archived: false,
         tail_bytes: 1500,
         frame_bytes: 300,
         wake_bytes: RelayStoreOptions::WAKE_BYTES,

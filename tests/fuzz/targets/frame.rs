@@ -21,6 +21,7 @@ fn options(directory: &Path) -> RelayStoreOptions {
         space_limit: 0,
         min_free_disk: 0,
         sync: SyncPolicy::Os,
+        archived: false,
         tail_bytes: 0,
         frame_bytes: 120,
         wake_bytes: RelayStoreOptions::WAKE_BYTES,

@@ -106,6 +106,7 @@ impl Bench {
             space_limit: 0,
             min_free_disk: 0,
             sync: SyncPolicy::Os,
+            archived: false,
             tail_bytes: 1 << 16,
             frame_bytes: 300,
             wake_bytes: 1,

@@ -63,6 +63,18 @@ impl Target {
         Self { options: Arc::new(options), connector: Arc::new(connector), room }
     }
 
+    /// Returns the same account and settings on another server.
+    #[must_use]
+    pub fn at(&self, host: &str, port: u16) -> Self {
+        let options = TargetOptions {
+            host: host.to_owned(),
+            port,
+            socket: None,
+            ..(*self.options).clone()
+        };
+        Self { options: Arc::new(options), ..self.clone() }
+    }
+
     /// Returns the same target for a session that does not mirror GTIDs.
     pub(crate) fn with_own_gtids(&self) -> Self {
         let options = TargetOptions { gtids: TargetGtids::Own, ..(*self.options).clone() };

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts, TargetGtids};
+use csa_provider::binlog::GtidSet;
 use csa_provider::server::Vendor;
-use csa_provider::source::{PreflightError, SourceFacts};
+use csa_provider::source::{Known, PreflightError, RecordingError, SourceFacts};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -16,6 +17,7 @@ use super::reception::Reception;
 use super::start::{self, StartKnowledge};
 use super::start_steps::StartStep;
 use super::watch::Watch;
+use crate::archive::store::ArchiveError;
 use crate::config::ChannelSettings;
 use crate::host::state_dir;
 
@@ -91,6 +93,28 @@ impl Looks<'_> {
         }
     }
 
+    /// Checks the source, or what takes its place.
+    async fn source(&self, known: Option<&Known>) -> Result<SourceFacts, PreflightError> {
+        let Some(recorded) = &self.settings.recorded else {
+            return csa_provider::source::preflight(&self.settings.source, known).await;
+        };
+        let refused = |error: ArchiveError| PreflightError::Refused(error.to_string());
+        let mut recording = recorded.open().map_err(refused)?;
+        let received = known.map(|known| known.received.clone()).unwrap_or_default();
+        let extent = recording.extent(&received).await.map_err(|error| match error {
+            RecordingError::Away(why) => PreflightError::Unreachable(why),
+            error => PreflightError::Purged(error.to_string()),
+        })?;
+        Ok(SourceFacts {
+            version: extent.server_version,
+            server_uuid: extent.server_uuid,
+            gtid_executed: extent.end,
+            gtid_purged: GtidSet::new(),
+            is_without_tables: false,
+            warnings: Vec::new(),
+        })
+    }
+
     /// Checks both servers for a start from `start`; `was_held`: the channel has run since the daemon began.
     pub(super) async fn prepare(
         &self,
@@ -116,7 +140,7 @@ impl Looks<'_> {
         let standing = StartKnowledge::of(settings, start, &target, self.reception).await;
         self.watch.done(StartStep::Position);
         let known = standing.known.as_ref();
-        let source = match csa_provider::source::preflight(&settings.source, known).await {
+        let source = match self.source(known).await {
             Ok(facts) => Ok(facts),
             Err(PreflightError::Unreachable(why)) if target.checkpoint.is_some() => Err(why),
             Err(error) => return Err(ChannelError::Source(error)),

@@ -5,10 +5,13 @@
 use std::sync::Arc;
 
 use csa_provider::binlog::GtidSet;
-use csa_provider::source::{Foreign, Provider, ReceptionEnd, SharedForeign, no_foreign};
+use csa_provider::source::{
+    Foreign, Provider, ReceptionEnd, RecordedProvider, SharedForeign, no_foreign,
+};
 use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
 use csa_relaystore::opening::RelayStore;
 use csa_relaystore::read::Recovery;
+use csa_relaystore::write::RelayInlet;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +20,8 @@ use tracing::{Instrument as _, error, info, warn};
 use super::error::ChannelError;
 use super::identity::replica_uuid;
 use super::watch::Watch;
+use crate::archive::replay::RecordedStream;
+use crate::archive::upload::Uploader;
 use crate::config::ChannelSettings;
 use crate::host::blocking;
 
@@ -40,6 +45,23 @@ struct Receiving {
     received: Received,
     halt: CancellationToken,
     task: JoinHandle<()>,
+    /// Fills the archive.
+    archive: Option<JoinHandle<()>>,
+}
+
+/// The place from which a channel receives.
+enum Stream {
+    Source(Box<Provider>),
+    Recorded(RecordedProvider<RecordedStream>),
+}
+
+impl Stream {
+    async fn run(self, inlet: RelayInlet, stop: CancellationToken) -> Result<(), ReceptionEnd> {
+        match self {
+            Self::Source(provider) => provider.run(inlet, stop).await,
+            Self::Recorded(provider) => provider.run(inlet, stop).await,
+        }
+    }
 }
 
 /// The part of it that an applier reads.
@@ -144,11 +166,8 @@ impl Reception {
         settings: &Arc<ChannelSettings>,
         store: RelayStore,
     ) -> Result<Receiving, ChannelError> {
-        let mut options = settings.source.clone();
-        options.replica_uuid = replica_uuid(settings.directory())?;
         let source = self.watch.source();
-        let provider =
-            Provider::new(options, Arc::clone(&source)).with_foreign(Arc::clone(&self.foreign));
+        let stream = self.stream(settings)?;
         store.record_to(source.recorder());
         let inlet = store.inlet();
         let (ended, end) = watch::channel(None);
@@ -162,7 +181,7 @@ impl Reception {
             // Cancelled by dropping it: a provider that waits for room in the store would not
             // notice a stop.
             let outcome = tokio::select! {
-                outcome = provider.run(inlet, halted.clone()) => outcome,
+                outcome = stream.run(inlet, halted.clone()) => outcome,
                 () = halted.cancelled() => Ok(()),
             };
             if let Err(end) = outcome {
@@ -176,7 +195,36 @@ impl Reception {
             shown.reception_over();
         };
         let task = tokio::spawn(received_until_stopped.in_current_span());
-        Ok(Receiving { settings: Arc::clone(settings), received, halt, task })
+        let archive = self.archive(settings, &received.store, &halt)?;
+        Ok(Receiving { settings: Arc::clone(settings), received, halt, task, archive })
+    }
+
+    /// Returns the channel's stream: from its source, or from what takes the place of one.
+    fn stream(&self, settings: &ChannelSettings) -> Result<Stream, ChannelError> {
+        let source = self.watch.source();
+        if let Some(recorded) = &settings.recorded {
+            let recording = recorded.open();
+            let recording = recording.map_err(|error| ChannelError::State(error.to_string()))?;
+            return Ok(Stream::Recorded(RecordedProvider::new(recording, source)));
+        }
+        let mut options = settings.source.clone();
+        options.replica_uuid = replica_uuid(settings.directory())?;
+        let provider = Provider::new(options, source).with_foreign(Arc::clone(&self.foreign));
+        Ok(Stream::Source(Box::new(provider)))
+    }
+
+    /// Starts the task that fills the channel's archive, if it has one.
+    fn archive(
+        &self,
+        settings: &ChannelSettings,
+        store: &Arc<RelayStore>,
+        halt: &CancellationToken,
+    ) -> Result<Option<JoinHandle<()>>, ChannelError> {
+        let Some(options) = &settings.archive else { return Ok(None) };
+        let (source, status) = (self.watch.source(), self.watch.archive());
+        let uploader = Uploader::new(options, &settings.name, Arc::clone(store), source, status);
+        let uploader = uploader.map_err(|error| ChannelError::State(error.to_string()))?;
+        Ok(Some(tokio::spawn(uploader.run(halt.clone()).in_current_span())))
     }
 
     /// Cancel-safe: the next call carries it out, and the store stays locked until then.
@@ -186,6 +234,12 @@ impl Reception {
         if let Err(error) = (&mut receiving.task).await {
             error!(%error, "the reception task failed");
             self.watch.reception_over();
+        }
+        // It holds the store.
+        if let Some(archive) = &mut receiving.archive
+            && let Err(error) = archive.await
+        {
+            error!(%error, "the task of the archive failed");
         }
         *current = None;
         self.watch.store_closed();

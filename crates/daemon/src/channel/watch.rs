@@ -22,6 +22,7 @@ use super::describe::{Facts, Rewinds, failure};
 use super::error::ChannelError;
 use super::live_settings::Controls;
 use super::start_steps::{StartStep, StartSteps};
+use crate::archive::upload::ArchiveStatus;
 use crate::config::ChannelSettings;
 use crate::copy::{CopyProgress, CopyStep};
 use crate::host::rfc3339;
@@ -39,6 +40,7 @@ struct Watched {
     controls: Controls,
     source: Arc<SourceStatus>,
     durations: Arc<ApplierDurations>,
+    archive: Arc<ArchiveStatus>,
     /// The first group after the start is committed: its steps are complete.
     has_begun: AtomicBool,
     clock: Arc<dyn Clock>,
@@ -95,6 +97,7 @@ impl Watch {
                 controls,
                 source: Arc::default(),
                 durations: Arc::default(),
+                archive: Arc::default(),
                 has_begun: AtomicBool::new(false),
                 clock: Arc::new(SystemClock),
                 inner: Mutex::new(Inner { target: settings.target.address(), ..Inner::default() }),
@@ -173,6 +176,11 @@ impl Watch {
 
     pub(super) fn source(&self) -> Arc<SourceStatus> {
         Arc::clone(&self.shared.source)
+    }
+
+    /// Returns how far the archive is.
+    pub(super) fn archive(&self) -> Arc<ArchiveStatus> {
+        Arc::clone(&self.shared.archive)
     }
 
     /// Returns the durations of all pipelines.
@@ -368,6 +376,7 @@ impl Watch {
         let (tuning, source_delay) = (controls.tuning(), controls.source_delay());
         let (memory, memory_short) = (controls.memory().usage(), controls.memory().is_short());
         let (reception, durations) = (source.reception(), durations.view());
+        let archive = self.shared.archive.view();
         let source = source.view();
         let mut inner = self.shared.inner.lock();
         Facts {
@@ -392,6 +401,7 @@ impl Watch {
             start: inner.start.iter().flat_map(StartSteps::named).collect(),
             copy: inner.copy.progress.clone().filter(|_| inner.phase == Phase::Copying),
             copy_check: inner.copy.check.clone(),
+            archive,
             skipped: inner.skipped,
             next_attempt: inner.next_attempt,
             attempts: inner.attempts,

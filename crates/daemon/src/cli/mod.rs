@@ -1,6 +1,7 @@
 //! The command line: `run`, commands to the running daemon, and those that need none.
 
 mod adopt;
+mod archive;
 mod arguments;
 mod channel_table;
 mod check;
@@ -18,6 +19,7 @@ mod one_channel;
 mod output;
 mod pattern;
 mod relay;
+mod restore;
 mod server_errors;
 mod several;
 mod standing;
@@ -59,6 +61,12 @@ pub fn main() -> ExitCode {
         }
         Command::Copy(arguments) => {
             copy::copy(&cli.config, cli.admin.channel.as_deref(), &arguments)
+        }
+        Command::Restore(arguments) => {
+            restore::restore(&cli.config, cli.admin.channel.as_deref(), &arguments)
+        }
+        Command::Archive { command } => {
+            archive::archive(&cli.config, cli.admin.channel.as_deref(), &command)
         }
         Command::Verify(arguments) => verify::verify(&cli.config, &cli.admin, &arguments),
         Command::Generate { directory } => generate::generate(&directory),

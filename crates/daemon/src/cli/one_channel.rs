@@ -297,11 +297,25 @@ fn store(view: &ChannelView, page: &mut Page) {
     let free = free.map_or("unknown".to_owned(), |free| format!("{} free{floor}", bytes(free)));
     page.add("  disk", free);
     page.add_some("  reception", waiting.clone());
+    archive(view, page);
     let memory = &view.event_memory;
     page.add(
         "event memory",
         format!("{} of {}", bytes(memory.held_bytes), bytes(memory.limit_bytes)),
     );
+}
+
+fn archive(view: &ChannelView, page: &mut Page) {
+    let Some(archive) = &view.archive else { return };
+    page.add("archive", &archive.url);
+    page.add_some("  error", archive.error.clone());
+    let lag = archive.lag_seconds.map_or_else(|| "unknown".to_owned(), time);
+    let pending = bytes(archive.pending_bytes);
+    page.add("  lag", format!("{lag}, {pending} to archive, file {}", archive.file_number));
+    if archive.missing_transactions_total > 0 {
+        let missing = grouped_with(archive.missing_transactions_total, "transaction");
+        page.add("  gap", format!("{missing} left the relay store before they were archived"));
+    }
 }
 
 fn settings(view: &ChannelView, page: &mut Page) {

@@ -10,6 +10,7 @@
 //! exclude each other in `EITHER` (files.rs), files with secrets in `readable_secrets` (settings.rs), and
 //! `replicate_*` in channel/overlap.rs.
 
+mod archive;
 mod claims;
 mod copy;
 mod defaults;
@@ -24,6 +25,7 @@ use toml::Table;
 use super::units::{Duration, Size};
 use crate::host::logging::LogFormat;
 
+pub(super) use archive::ArchiveConfig;
 pub(super) use claims::{ClaimsConfig, ClaimsEngine};
 pub(crate) use copy::CopyConfig;
 use defaults::{mebibytes, number, seconds, yes};
@@ -140,6 +142,9 @@ pub(super) struct ChannelConfig {
     /// The copy of the source that `start_from = "copy"` and `csa-daemon copy` make.
     #[serde(default)]
     pub(super) copy: CopyConfig,
+    /// The stream in an object store, as binary log files, for `csa-daemon restore`; docs/archive.md describes it.
+    #[serde(default)]
+    pub(super) archive: ArchiveConfig,
     /// Limits on the target's load and on the lag of its replicas. Above them the channel applies fewer
     /// transactions per second, down to `at_least`; docs/throttling.md describes how.
     #[serde(default)]

@@ -18,7 +18,7 @@ use csa_scheduler::until::Until;
 use secrecy::SecretString;
 
 use super::declared_keys::{
-    ApplierConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Gtids, Mode, RelayConfig,
+    ApplierConfig, ArchiveConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Gtids, Mode, RelayConfig,
     RowImage, Rows, SourceConfig, TargetConfig, Tls,
 };
 use super::error::ConfigError;
@@ -26,9 +26,13 @@ use super::replication;
 use super::secrets::is_world_readable;
 use super::throttle_by::{self, ThrottleBy};
 use super::units::{Duration as DurationValue, Size};
+use crate::archive::replay::RecordedSource;
+use crate::archive::store::ArchiveLocation;
+use crate::archive::upload::ArchiveOptions;
 
 /// `max_allowed_packet` of a default server: a smaller event memory could not hold one packet.
 const EVENT_MEMORY_MIN: u64 = 64 << 20;
+const ARCHIVE_INTERVAL_MIN: std::time::Duration = std::time::Duration::from_secs(1);
 const MAX_LANES: u32 = 64;
 /// Length limit of a channel name, which is a directory, a lock and a key.
 const NAME_LEN_MAX: usize = 64;
@@ -51,6 +55,10 @@ pub(crate) struct ChannelSettings {
     /// A channel without a checkpoint begins with a copy of the source.
     pub(crate) copies_first: bool,
     pub(crate) copy: CopyConfig,
+    /// `None` for a channel without an archive.
+    pub(crate) archive: Option<ArchiveOptions>,
+    /// What takes the place of the source, whose options only carry its name then.
+    pub(crate) recorded: Option<RecordedSource>,
     pub(crate) until: Option<Until>,
     pub(crate) filters: FilterRules,
     /// `[channel.applier]`, for the settings that change while the channel runs.
@@ -101,7 +109,11 @@ pub(super) fn resolve(
     warnings
         .extend(replication::without_effect(&filters).map(|w| format!("channel {name:?}: {w}")));
     let directory = daemon.state_dir.join(&name);
-    let relay = relay(&channel.relay, directory.join("relay"))?;
+    let archive = archive(channel.archive)?;
+    let relay = RelayStoreOptions {
+        archived: archive.is_some(),
+        ..relay(&channel.relay, directory.join("relay"))?
+    };
     if channel.source.semi_sync && relay.sync != SyncPolicy::Transaction {
         return wrong(
             "source.semi_sync requires [channel.relay] sync = \"transaction\": an acknowledgement \
@@ -149,6 +161,8 @@ pub(super) fn resolve(
         is_start_unsaid: channel.applier.start_from.is_none(),
         copies_first: channel.applier.start_from.as_deref() == Some(COPY),
         copy: copy(channel.copy)?,
+        archive,
+        recorded: None,
         until: channel.applier.until.as_ref().map(replication::until).transpose()?,
         filters,
         declared: channel.applier,
@@ -162,6 +176,29 @@ fn copy(config: CopyConfig) -> Result<CopyConfig> {
         1..=MAX_LANES => Ok(config),
         lanes => wrong(format!("copy.lanes: {lanes} is not from 1 to {MAX_LANES}")),
     }
+}
+
+fn archive(config: ArchiveConfig) -> Result<Option<ArchiveOptions>> {
+    let Some(url) = config.url else {
+        let set = !config.options.is_empty() || config.required;
+        return match set {
+            true => wrong("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
+            false => Ok(None),
+        };
+    };
+    let location = ArchiveLocation { url, options: config.options };
+    location.check().map_err(|error| ConfigError(format!("archive.url: {error}")))?;
+    if config.interval.0 < ARCHIVE_INTERVAL_MIN {
+        return wrong("archive.interval: at least 1s, because each file is several requests");
+    }
+    Ok(Some(ArchiveOptions {
+        location,
+        interval: config.interval.0,
+        keep: Some(config.keep.0).filter(|keep| !keep.is_zero()),
+        is_required: config.required,
+        compression: config.compression,
+        file_size: config.file_size.0,
+    }))
 }
 
 /// Returns the bytes, and a warning where they differ from those requested.
@@ -220,6 +257,7 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
         space_limit: config.space_limit.0,
         min_free_disk: config.min_free_disk.0,
         sync,
+        archived: false,
         tail_bytes: RelayStoreOptions::TAIL_BYTES,
         frame_bytes: RelayStoreOptions::FRAME_BYTES,
         wake_bytes: RelayStoreOptions::WAKE_BYTES,

@@ -1,6 +1,7 @@
 //! Prometheus metrics, made from the same views as `/status`, so that the two never disagree. A metric
 //! is a line in `gauges`, `counters` or `histograms`, and its value a field of [`ChannelView`].
 
+mod archive;
 mod histograms;
 mod process;
 mod throttle;
@@ -143,6 +144,7 @@ impl Scrape {
             }
         }
         self.throttle(channels)?;
+        self.archive(channels)?;
         self.gauges(channels)?;
         self.histograms(channels)?;
         self.counters(channels)
@@ -386,6 +388,10 @@ impl Scrape {
 
     fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec> {
         self.register(GenericGaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn counter(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec> {
+        self.register(GenericCounterVec::new(Opts::new(name, help), labels)?)
     }
 
     fn register<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C> {

@@ -1,6 +1,7 @@
 //! The contents of `/status` for a channel, under the column names of the
 //! `performance_schema.replication_*` tables where they have one.
 
+mod archive;
 mod copy;
 mod health;
 mod locks;
@@ -10,6 +11,7 @@ mod steps;
 use csa_provider::source::SourceCause;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use archive::ArchiveView;
 pub(crate) use copy::{CopyCheckView, CopyView, MovingTableView};
 pub(crate) use health::{LimitView, ThrottleByView};
 pub(crate) use locks::{LockHolderView, LockWaitView};
@@ -136,6 +138,9 @@ pub(crate) struct ChannelView {
     /// Absent unless a copy was made since the daemon started.
     #[serde(default)]
     pub(crate) copy_check: Option<CopyCheckView>,
+    /// Absent without an archive.
+    #[serde(default)]
+    pub(crate) archive: Option<ArchiveView>,
     /// How long the steps took since the daemon started.
     #[serde(default)]
     pub(crate) durations: StepsView,

@@ -3,6 +3,7 @@
 pub(crate) mod bytes_reader;
 pub(crate) mod commit_times;
 pub(crate) mod event;
+pub mod file;
 pub(crate) mod gtid;
 pub(crate) mod version;
 

@@ -81,6 +81,14 @@ pub enum Bug {
     UnknownEventLeftOut,
     /// A source that lacks received transactions is followed.
     OtherHistoryAccepted,
+    /// The relay store lets go of transactions once they are sent to the archive, before their index is there.
+    ArchivedTooEarly,
+    /// What an object store says counts, and not what it has.
+    ObjectStoreBelieved,
+    /// The index of a file replaces that of another daemon.
+    ArchiveOverwritten,
+    /// The archive continues after a gap as if there were none.
+    ArchiveGapUnnoticed,
     /// A record that names no server counts as complete: the channel follows nobody.
     NoServersKnown,
 }

@@ -1,6 +1,6 @@
 //! The reconnecting loop: from the source's dump into a spool.
 
-mod arrivals;
+pub(in crate::source) mod arrivals;
 mod end;
 mod following;
 
@@ -187,6 +187,8 @@ impl Provider {
         // were received. They mean that it is idle only once all of this set has been received.
         let executed = executed(&mut connection).await?;
         self.check_history(&received, &executed, &uuid)?;
+        let known = Arc::new(executed.clone());
+        self.status.update(|view| view.executed = Some(known));
         let mut executed = Some(executed);
         executed.take_if(|executed| executed.is_subset_of(&received));
         connection.start_dump(&self.options, &received).await?;
@@ -307,4 +309,4 @@ async fn executed(connection: &mut SourceConnection) -> Result<GtidSet, Connecti
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::source) mod tests;

@@ -1,11 +1,13 @@
 //! The state of the link, for the status page and metrics.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::binlog::event::TransactionHeader;
+use crate::binlog::gtid::GtidSet;
 use crate::recorder::Recorder;
 use crate::seams::durations::{Durations, DurationsView};
 use crate::source::cause::SourceCause;
@@ -28,6 +30,8 @@ pub struct SourceView {
     pub address: String,
     pub source_uuid: Option<String>,
     pub server_version: Option<String>,
+    /// `gtid_executed` of the source when the link was made.
+    pub executed: Option<Arc<GtidSet>>,
     /// The time at which the last event arrived.
     pub last_event: Option<Instant>,
     /// Microseconds since the epoch.
@@ -83,6 +87,12 @@ impl SourceStatus {
     #[must_use]
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
+    }
+
+    /// Sets what the source has executed, for tests without a source.
+    #[cfg(any(test, feature = "test-util"))]
+    pub fn set_executed(&self, executed: GtidSet) {
+        self.update(|view| view.executed = Some(Arc::new(executed)));
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut SourceView)) {

@@ -27,6 +27,9 @@ pub struct RelayStoreOptions {
     /// Free bytes of the file system below which reception waits.
     pub min_free_disk: u64,
     pub sync: SyncPolicy,
+    /// Keep segments until [`RelayStore::note_archived`](crate::opening::RelayStore::note_archived) has passed them,
+    /// too.
+    pub archived: bool,
     /// Bytes of the newest frames that stay in memory.
     pub tail_bytes: usize,
     /// Event bytes after which a transaction continues in another frame.

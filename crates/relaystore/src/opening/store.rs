@@ -75,6 +75,7 @@ impl RelayStore {
         executed: &GtidSet,
     ) -> Result<(Self, Recovery)> {
         let end = recovered.end;
+        let archived = options.archived.then_some(RelayPosition { segment: 0, offset: 0 });
         let usage = RelayUsage {
             transactions_total: recovered.transactions,
             event_bytes_total: recovered.event_bytes,
@@ -89,6 +90,7 @@ impl RelayStore {
                 segments: recovered.segments,
                 end,
                 released: recovered.released,
+                archived,
                 tail: Tail::default(),
                 received: GtidSet::new(),
                 queued: VecDeque::new(),
@@ -208,6 +210,41 @@ impl RelayStore {
         }
         state.segments.len() > 1
             && state.segments.iter().next().is_some_and(|(&number, s)| state.is_released(number, s))
+    }
+
+    /// Returns the transactions before the first one in the store.
+    #[must_use]
+    pub fn before(&self) -> GtidSet {
+        let state = self.shared.state.lock();
+        let first = state.segments.values().next();
+        first.map_or_else(GtidSet::new, |first| first.header.previous.clone())
+    }
+
+    /// Everything in `archived` is in the archive, so that its segments may be purged once they are released, too.
+    /// Without effect on a store that keeps nothing for an archive. Blocks while it deletes segments.
+    pub fn note_archived(&self, archived: &GtidSet) {
+        let mut state = self.shared.state.lock();
+        let StoreState { segments, end, received, .. } = &*state;
+        let position = segments::released(segments, *end, received, archived);
+        if state.archived.is_some() {
+            state.archived = state.archived.max(Some(position));
+        }
+        drop(state);
+        self.shared.purge();
+    }
+
+    /// Keeps nothing for the archive up to what is released: there is no room for it. Returns true if that is more than
+    /// before. Blocks while it deletes segments.
+    pub fn give_up_unarchived(&self) -> bool {
+        let mut state = self.shared.state.lock();
+        let released = state.released;
+        let is_more = state.archived.is_some_and(|archived| archived < released);
+        if is_more {
+            state.archived = Some(released);
+        }
+        drop(state);
+        self.shared.purge();
+        is_more
     }
 
     /// Deletes released segments; blocks until the disk has.

@@ -1,7 +1,7 @@
 //! Deletes segments that the target no longer needs. It runs after commits (`Purge` in
 //! crates/daemon/src/channel/pipeline.rs), when the store is opened or a channel begins again on it (store.rs),
 //! with each new segment, and when there is no room (room.rs). Released is everything up to the scheduler's
-//! low-water mark, and at an opening what the target has (segments.rs). Segments that are damaged, lie on the
+//! low-water mark, and at an opening what the target has (segments.rs), as far as the archive has it too. Segments that are damaged, lie on the
 //! wrong side of a gap or do not follow what the target has are deleted by recovery.rs.
 
 use csa_provider::seams::planted::{Bug, is_planted};
@@ -16,19 +16,20 @@ impl StoreState {
         if is_planted(Bug::NeverPurged) {
             return false;
         }
+        let released = self.archived.map_or(self.released, |archived| archived.min(self.released));
         if is_planted(Bug::PurgedTooEarly) {
-            return self.released.segment >= number;
+            return released.segment >= number;
         }
         let offset = segment.transactions_end;
         if offset > segment.header_len {
-            return self.released >= RelayPosition { segment: number, offset };
+            return released >= RelayPosition { segment: number, offset };
         }
         // Without transactions: it was always empty, or a crash has taken those that were never synced.
         // Until the target is past it, only this segment shows that they are missing.
         let was_empty = self.segments.range(number + 1..).next().is_none_or(|(_, next)| {
             next.header.transactions_before == segment.header.transactions_before
         });
-        was_empty || self.released.segment > number
+        was_empty || released.segment > number
     }
 
     /// Returns true if every whole transaction in the store is released.

@@ -86,6 +86,8 @@ pub(crate) struct StoreState {
     pub(crate) end: RelayPosition,
     /// Everything below is committed on the target.
     pub(crate) released: RelayPosition,
+    /// Everything below is in the archive; `None` without one.
+    pub(crate) archived: Option<RelayPosition>,
     pub(crate) tail: Tail,
     /// GTIDs of the whole transactions, and of those executed when the store was opened.
     pub(crate) received: GtidSet,

@@ -15,7 +15,7 @@ use super::state::{Circumstances, Phase};
 use crate::channel::live_settings::Paused;
 use crate::host::rfc3339;
 use crate::observe::view::{
-    ApplierView, ChannelState, ChannelView, CopyCheckView, ErrorView, EventMemoryView, RelayView,
+    ApplierView, ArchiveView, ChannelState, ChannelView, CopyCheckView, ErrorView, EventMemoryView, RelayView,
     SettingsView, ThrottleByView,
 };
 
@@ -61,6 +61,7 @@ pub(in crate::channel) struct Facts {
     /// The copy that is being made.
     pub(in crate::channel) copy: Option<CopyProgress>,
     pub(in crate::channel) copy_check: Option<CopyCheckView>,
+    pub(in crate::channel) archive: Option<ArchiveView>,
     /// Transactions that an operator skipped.
     pub(in crate::channel) skipped: u64,
     /// The time of the next attempt, of a channel that waits for one.
@@ -158,6 +159,7 @@ impl Facts {
             start: parts::start(&self.start),
             copy: self.copy.as_ref().map(parts::copy),
             copy_check: self.copy_check,
+            archive: self.archive,
             durations: parts::durations(&self.reception, &usage.syncs, &self.durations),
             seconds_to_drain: parts::seconds_to_drain(backlog, self.rates),
             settings: self.settings,

@@ -16,6 +16,14 @@ pub(super) const VERIFY: &str = "\
 Examples:
   csa-daemon verify
   csa-daemon --channel shop verify --max-lag 10s";
+pub(super) const RESTORE: &str = "\
+Examples:
+  csa-daemon --channel shop restore --to 127.0.0.1:3308 --until 2026-11-26T08:15:00Z
+  csa-daemon --channel shop restore --to 127.0.0.1:3308 --binlogs /backup/binlogs --plan";
+pub(super) const ARCHIVE: &str = "\
+Examples:
+  csa-daemon --channel shop archive ls
+  csa-daemon --channel shop archive verify";
 pub(super) const ADOPT: &str = "\
 Example:
   csa-daemon --channel shop adopt --from old_shop";

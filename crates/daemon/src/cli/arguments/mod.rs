@@ -1,5 +1,6 @@
 //! The command line's definition: commands, options and their help.
 
+mod archive;
 mod check;
 mod controller;
 mod copy;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::channel::{CHANNEL_SETTINGS, LiveSetting};
 use crate::daemon::DAEMON_SETTINGS;
+pub(crate) use archive::{ArchiveCommand, ArchivePlace, RestoreArguments, RestoreEnd};
 pub(crate) use check::CheckArguments;
 pub(crate) use controller::ControllerArguments;
 pub(crate) use copy::CopyArguments;
@@ -101,6 +103,16 @@ pub(crate) enum Command {
     /// equal, 1 different, 2 not everything could be compared.
     #[command(after_help = examples::VERIFY)]
     Verify(VerifyArguments),
+    /// Apply the archive of a channel, or a server's binary logs, to a target that a backup has made, up to a time or a
+    /// GTID set. A restore that is interrupted continues with the same command.
+    #[command(after_help = examples::RESTORE)]
+    Restore(RestoreArguments),
+    /// Look into the archive of a channel, and keep what backups need.
+    #[command(after_help = examples::ARCHIVE)]
+    Archive {
+        #[command(subcommand)]
+        command: ArchiveCommand,
+    },
     /// Move the checkpoint of another channel to this one, for example after a rename. Neither may
     /// be running.
     #[command(after_help = examples::ADOPT)]

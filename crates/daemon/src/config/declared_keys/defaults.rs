@@ -21,3 +21,7 @@ pub(super) const fn yes() -> bool {
 pub(super) const fn mebibytes<const N: u64>() -> Size {
     Size(N << 20)
 }
+
+pub(super) const fn days<const N: u64>() -> Duration {
+    Duration(std::time::Duration::from_secs(N * 86_400))
+}

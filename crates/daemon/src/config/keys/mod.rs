@@ -26,7 +26,7 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde_json::Value;
 
 use super::declared_keys::{
-    ApplierConfig, ChannelConfig, ClaimsConfig, CopyConfig, DaemonConfig, File, RelayConfig,
+    ApplierConfig, ArchiveConfig, ChannelConfig, ClaimsConfig, CopyConfig, DaemonConfig, File, RelayConfig,
     SourceConfig, TargetConfig, ThrottleByConfig,
 };
 
@@ -39,7 +39,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         .to_value()
 });
 
-static SECTIONS: LazyLock<[Section; 9]> = LazyLock::new(|| {
+static SECTIONS: LazyLock<[Section; 10]> = LazyLock::new(|| {
     [
         section("daemon", fields::<DaemonConfig>()),
         section("claims", fields::<ClaimsConfig>()),
@@ -49,6 +49,7 @@ static SECTIONS: LazyLock<[Section; 9]> = LazyLock::new(|| {
         section("channel.target", fields::<TargetConfig>()),
         section("channel.applier", fields::<ApplierConfig>()),
         section("channel.copy", fields::<CopyConfig>()),
+        section("channel.archive", fields::<ArchiveConfig>()),
         section("channel.throttle_by", fields::<ThrottleByConfig>()),
     ]
 });

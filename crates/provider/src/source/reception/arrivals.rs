@@ -9,7 +9,7 @@ use crate::source::status::SourceStatus;
 
 /// The events that the status does not show yet.
 #[derive(Debug)]
-pub(super) struct Arrivals {
+pub(in crate::source) struct Arrivals {
     /// The time at which the block arrived, by the monotonic clock.
     at: Instant,
     /// The time at which the block arrived, in microseconds since the epoch.
@@ -36,7 +36,7 @@ struct Arriving {
 }
 
 impl Arrivals {
-    pub(super) fn new() -> Self {
+    pub(in crate::source) fn new() -> Self {
         Self {
             at: Instant::now(),
             now: 0,
@@ -52,13 +52,13 @@ impl Arrivals {
     }
 
     /// A block has arrived, `now` microseconds since the epoch.
-    pub(super) fn begin_block(&mut self, now: u64) {
+    pub(in crate::source) fn begin_block(&mut self, now: u64) {
         self.at = Instant::now();
         self.now = now;
     }
 
     /// Counts an event. A transaction is whole only with [`Self::ended`].
-    pub(super) fn note(&mut self, placement: &Placement, event_type: EventType, bytes: u64) {
+    pub(in crate::source) fn note(&mut self, placement: &Placement, event_type: EventType, bytes: u64) {
         self.events += 1;
         self.bytes += bytes;
         match placement {
@@ -77,12 +77,12 @@ impl Arrivals {
     }
 
     /// The source has sent a heartbeat.
-    pub(super) fn heard(&mut self, is_idle: bool) {
+    pub(in crate::source) fn heard(&mut self, is_idle: bool) {
         self.idle = Some(is_idle);
     }
 
     /// Notes that the transaction that was arriving is whole, and on its way into the spool.
-    pub(super) fn ended(&mut self, status: &SourceStatus, clock: ClockDifference) {
+    pub(in crate::source) fn ended(&mut self, status: &SourceStatus, clock: ClockDifference) {
         let Some(Arriving { header, since, bytes, .. }) = self.open.take() else { return };
         if let Some(delay) = header.since_commit(self.now, clock.estimate()) {
             status.reception.note(delay);
@@ -93,7 +93,7 @@ impl Arrivals {
     }
 
     /// Shows everything since the last time.
-    pub(super) fn show(&mut self, status: &SourceStatus, clock: ClockDifference) {
+    pub(in crate::source) fn show(&mut self, status: &SourceStatus, clock: ClockDifference) {
         let take = std::mem::take::<u64>;
         status.update(|view| {
             view.last_event = Some(self.at);

@@ -33,6 +33,9 @@ pub enum Error {
          different history now (RESET BINARY LOGS AND GTIDS?){AFRESH}"
     )]
     Repeated { address: String, gtid: Gtid },
+    /// The recording that takes the place of a source can't be read, or lacks transactions.
+    #[error("{0}")]
+    Recording(String),
     #[error("relay store: {0}")]
     Sink(#[from] SinkError),
 }
@@ -50,6 +53,7 @@ impl Error {
             Self::Stream(_) | Self::Damaged { .. } => SourceCause::Stream,
             Self::Refused { cause, .. } => *cause,
             Self::Repeated { .. } => SourceCause::OtherHistory,
+            Self::Recording(_) => SourceCause::Purged,
             Self::Sink(_) => SourceCause::Spool,
         }
     }

@@ -28,20 +28,20 @@ fn gtid(gno: u64) -> Gtid {
 
 /// The events that a sink received.
 #[derive(Default)]
-struct Record {
-    received: GtidSet,
+pub(in crate::source) struct Record {
+    pub(in crate::source) received: GtidSet,
     open: Option<Gtid>,
     /// Transactions that were dropped unfinished.
-    abandoned: Vec<Gtid>,
+    pub(in crate::source) abandoned: Vec<Gtid>,
     /// Events that neither begin nor end a transaction.
-    events: Vec<EventType>,
+    pub(in crate::source) events: Vec<EventType>,
     safe: Option<watch::Sender<u64>>,
     /// Nothing more is taken.
     full: bool,
 }
 
 #[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Record>>);
+pub(in crate::source) struct Recorder(pub(in crate::source) Arc<Mutex<Record>>);
 
 impl TransactionSink for Recorder {
     async fn append(&mut self, event: RawEvent, placement: Placement) -> Result<(), SinkError> {

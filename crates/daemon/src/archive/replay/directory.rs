@@ -1,0 +1,244 @@
+//! A directory of ordinary binary log files as a recording.
+
+use std::path::{Path, PathBuf};
+
+use csa_provider::binlog::file::{BinlogFileError, BinlogFileParser, FileEvent, MAGIC};
+use csa_provider::binlog::{EventType, GtidSet, RawEvent, TransactionHeader};
+use csa_provider::seams::rfc3339;
+use csa_provider::source::RecordingError;
+use tokio::fs::{self, File};
+use tokio::io::AsyncReadExt as _;
+
+use super::archived::Extent;
+use super::choice::{Bisection, gap};
+use super::file::as_event;
+
+type Result<T> = std::result::Result<T, RecordingError>;
+
+const CHUNK: usize = 1 << 20;
+
+/// The binary logs of one server in a directory, in the order of their names.
+#[derive(Debug)]
+pub(crate) struct DirectoryStream {
+    directory: PathBuf,
+    files: Vec<PathBuf>,
+    /// The place in `files` of the file that is read.
+    at: usize,
+    reader: Option<PlainFile>,
+    /// What the target has, and everything that was read.
+    reached: GtidSet,
+    version: String,
+}
+
+/// One file, read a piece at a time.
+#[derive(Debug)]
+struct PlainFile {
+    path: PathBuf,
+    file: File,
+    parser: BinlogFileParser,
+}
+
+impl DirectoryStream {
+    pub(super) const fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            files: Vec::new(),
+            at: 0,
+            reader: None,
+            reached: GtidSet::new(),
+            version: String::new(),
+        }
+    }
+
+    /// Reads the last file for the end of the recording.
+    pub(super) async fn extent(&mut self, received: &GtidSet) -> Result<Extent> {
+        self.open(received).await?;
+        let last = self.files.last().cloned().unwrap_or_default();
+        let mut reader = PlainFile::open(&last).await?;
+        let mut extent = Extent { server_version: self.version.clone(), ..Extent::default() };
+        let mut open = None;
+        let mut committed = 0;
+        while let Some(event) = reader.next().await? {
+            match event {
+                FileEvent::Previous(before) => extent.end = before,
+                FileEvent::Event(event) if is_gtid(&event) => {
+                    // The one before it is whole.
+                    end_of(&mut extent, &mut open, &mut committed);
+                    open = TransactionHeader::parse(&event).ok();
+                }
+                FileEvent::Event(_) | FileEvent::Format(_) => {}
+            }
+        }
+        if reader.parser.finish().is_ok() {
+            end_of(&mut extent, &mut open, &mut committed);
+        }
+        if !extent.end.is_subset_of(received) {
+            extent.last_committed = rfc3339(committed);
+        }
+        Ok(extent)
+    }
+
+    /// Returns the regular files that begin as a binary log does.
+    async fn list(&self) -> Result<Vec<PathBuf>> {
+        let of = |error| wrong(&self.directory, error);
+        let mut files = Vec::new();
+        let mut entries = fs::read_dir(&self.directory).await.map_err(of)?;
+        while let Some(entry) = entries.next_entry().await.map_err(of)? {
+            let path = entry.path();
+            let is_file = fs::metadata(&path).await.is_ok_and(|facts| facts.is_file());
+            // Also an encrypted one, which is refused by name when it is read.
+            if is_file && begins(&path).await.is_ok_and(|magic| magic.ends_with(&MAGIC[1..])) {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    async fn open_at(&mut self, at: usize) -> Result<()> {
+        self.at = at;
+        self.reader = match self.files.get(at) {
+            Some(path) => Some(PlainFile::open(path).await?),
+            None => None,
+        };
+        Ok(())
+    }
+}
+
+fn end_of(extent: &mut Extent, open: &mut Option<TransactionHeader>, committed: &mut u64) {
+    if let Some(header) = open.take() {
+        *committed = header.immediate_commit_timestamp;
+        extent.end.add(&header.gtid);
+    }
+}
+
+fn is_gtid(event: &RawEvent) -> bool {
+    matches!(event.event_type(), EventType::GTID | EventType::GTID_TAGGED)
+}
+
+impl DirectoryStream {
+    pub(super) fn name(&self) -> String {
+        self.directory.display().to_string()
+    }
+
+    pub(super) fn server(&self) -> (String, String) {
+        (String::new(), self.version.clone())
+    }
+
+    /// Goes to the last file that begins with nothing that `received` lacks.
+    pub(super) async fn open(&mut self, received: &GtidSet) -> Result<()> {
+        self.files = self.list().await?;
+        let name = self.name();
+        let Some(first) = self.files.first() else {
+            return Err(RecordingError::Final(format!("{name}: there is no binary log")));
+        };
+        let mut heads = Vec::new();
+        for path in &self.files {
+            heads.push(head(path).await?);
+        }
+        let mut search = Bisection::new(heads.len());
+        while let Some(at) = search.next() {
+            search.answer(heads.get(at).is_some_and(|(before, _)| before.is_subset_of(received)));
+        }
+        let Some(at) = search.last() else {
+            let missing = heads.first().map(|(before, _)| before.difference(received));
+            let first = first.display().to_string();
+            return Err(RecordingError::Final(gap(&name, &first, &missing.unwrap_or_default())));
+        };
+        self.version = heads.get(at).map(|(_, version)| version.clone()).unwrap_or_default();
+        self.reached.clone_from(received);
+        self.open_at(at).await
+    }
+
+    /// Returns the next event.
+    pub(super) async fn next(&mut self) -> Result<Option<RawEvent>> {
+        loop {
+            let Some(reader) = &mut self.reader else { return Ok(None) };
+            match reader.next().await? {
+                Some(FileEvent::Event(event)) => {
+                    if let Ok(header) = TransactionHeader::parse(&event) {
+                        self.reached.add(&header.gtid);
+                    }
+                    return Ok(Some(event));
+                }
+                Some(FileEvent::Format(format)) => return Ok(Some(as_event(&format))),
+                // A file in between may have been deleted.
+                Some(FileEvent::Previous(before)) => {
+                    let missing = before.difference(&self.reached);
+                    if !missing.is_empty() {
+                        let file = reader.path.display().to_string();
+                        return Err(RecordingError::Final(gap(&self.name(), &file, &missing)));
+                    }
+                }
+                None => {
+                    let is_last = self.at + 1 >= self.files.len();
+                    // The last file may have been copied while the server wrote it.
+                    if is_last {
+                        return Ok(None);
+                    }
+                    reader.finish()?;
+                    self.open_at(self.at + 1).await?;
+                }
+            }
+        }
+    }
+}
+
+impl PlainFile {
+    async fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).await.map_err(|error| wrong(path, error))?;
+        Ok(Self { path: path.to_owned(), file, parser: BinlogFileParser::new() })
+    }
+
+    async fn next(&mut self) -> Result<Option<FileEvent>> {
+        let mut chunk = Vec::new();
+        loop {
+            let event = self.parser.next_event().map_err(|error| damaged(&self.path, &error))?;
+            if event.is_some() {
+                return Ok(event);
+            }
+            chunk.resize(CHUNK, 0);
+            let read = self.file.read(&mut chunk).await.map_err(|error| wrong(&self.path, error))?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.parser.feed(chunk.get(..read).unwrap_or_default());
+        }
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.parser.finish().map_err(|error| damaged(&self.path, &error))
+    }
+}
+
+/// Returns the first bytes of a file.
+async fn begins(path: &Path) -> std::io::Result<[u8; 4]> {
+    let mut magic = [0; 4];
+    File::open(path).await?.read_exact(&mut magic).await?;
+    Ok(magic)
+}
+
+/// Returns what lies before a file, and the version of its server.
+async fn head(path: &Path) -> Result<(GtidSet, String)> {
+    let mut file = PlainFile::open(path).await?;
+    let mut version = String::new();
+    while let Some(event) = file.next().await? {
+        match event {
+            FileEvent::Format(format) => format.server_version().clone_into(&mut version),
+            FileEvent::Previous(before) => return Ok((before, version)),
+            FileEvent::Event(_) => break,
+        }
+    }
+    Err(RecordingError::Final(format!(
+        "{}: it does not say which GTIDs lie before it; the server wrote it without gtid_mode",
+        path.display()
+    )))
+}
+
+fn wrong(path: &Path, error: std::io::Error) -> RecordingError {
+    RecordingError::Final(format!("{}: {error}", path.display()))
+}
+
+fn damaged(path: &Path, error: &BinlogFileError) -> RecordingError {
+    RecordingError::Final(format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,367 @@
+//! What lies in the object store, and how it is read and written.
+
+mod location;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use csa_provider::binlog::GtidSet;
+use csa_provider::seams::planted::{Bug, is_planted};
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use object_store::buffered::BufWriter;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::index::{FORMAT, FileIndex, HistoryMark, Pin};
+use super::layout;
+pub(crate) use location::ArchiveLocation;
+
+/// The longest that one request for a small object may take. The client tries again within it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes of a file that are sent in one request, and requests at a time.
+const SENT: usize = 8 << 20;
+const REQUESTS: usize = 2;
+
+/// The reason an archive can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArchiveError {
+    /// A later attempt may succeed.
+    #[error("archive {url}: {what}: {why}")]
+    Away { url: String, what: String, why: String },
+    /// What lies there is not what was written, or was written by a later version.
+    #[error("archive {url}: {what}")]
+    Damaged { url: String, what: String },
+    /// Another daemon has written the index of this number first.
+    #[error("archive {url}: another daemon writes to it, too: file {number} is already there")]
+    Overtaken { url: String, number: u64 },
+    /// The URL or an option of it is wrong.
+    #[error("{0}")]
+    Location(String),
+}
+
+pub(crate) type Result<T> = std::result::Result<T, ArchiveError>;
+
+/// The archive of one channel.
+#[derive(Debug, Clone)]
+pub(crate) struct Archive {
+    store: Arc<dyn ObjectStore>,
+    /// The folder of the channel.
+    root: Path,
+    /// The URL, without secrets, and the channel.
+    url: String,
+}
+
+/// One history of an archive: a run of files that follow each other.
+#[derive(Debug, Clone)]
+pub(crate) struct History {
+    archive: Archive,
+    pub(crate) name: String,
+}
+
+/// The objects of a history by their numbers, in order.
+#[derive(Debug, Default)]
+pub(crate) struct HistoryObjects {
+    /// Numbers of indexes.
+    pub(crate) numbers: Vec<u64>,
+    /// Names of files, with or without an index.
+    pub(crate) files: Vec<String>,
+}
+
+impl Archive {
+    /// Opens the archive of `channel`. Asks nothing yet.
+    pub(crate) fn open(location: &ArchiveLocation, channel: &str) -> Result<Self> {
+        let (store, prefix) = location.connect()?;
+        let root = prefix.join(channel);
+        let url = format!("{}/{channel}", location.url.trim_end_matches('/'));
+        Ok(Self { store, root, url })
+    }
+
+    /// Returns the archive of `channel` in a store of a test.
+    #[cfg(test)]
+    pub(super) fn over(store: Arc<dyn ObjectStore>, channel: &str) -> Self {
+        Self { store, root: Path::from(channel), url: format!("memory:///{channel}") }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn history(&self, name: &str) -> History {
+        History { archive: self.clone(), name: name.to_owned() }
+    }
+
+    /// Returns the names of all histories, the oldest first.
+    pub(crate) async fn histories(&self) -> Result<Vec<String>> {
+        let listed = self.store.list_with_delimiter(Some(&self.root));
+        let listed = self.within("listing its histories", listed).await?;
+        let name = |path: &Path| path.filename().map(str::to_owned);
+        let mut names: Vec<String> = listed.common_prefixes.iter().filter_map(name).collect();
+        names.retain(|name| layout::is_history(name));
+        names.sort();
+        Ok(names)
+    }
+
+    /// Begins a history. Its name is new, so nothing is ever written over.
+    pub(crate) async fn begin(&self, name: &str, mark: &HistoryMark) -> Result<History> {
+        let history = self.history(name);
+        let path = history.folder().join(layout::HISTORY);
+        match self.create(&path, mark).await? {
+            true => Ok(history),
+            false => Err(self.damaged(format!("history {name} is already there"))),
+        }
+    }
+
+    /// Returns all pins by name.
+    pub(crate) async fn pins(&self) -> Result<Vec<(String, Pin)>> {
+        let folder = self.root.clone().join(layout::PINS);
+        let mut pins = Vec::new();
+        for object in self.list(&folder).await? {
+            let name = object.location.filename().and_then(|name| name.strip_suffix(".json"));
+            if let Some(name) = name.map(str::to_owned)
+                && let Some(pin) = self.read::<Pin>(&object.location).await?
+            {
+                pins.push((name, pin));
+            }
+        }
+        pins.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(pins)
+    }
+
+    /// Writes a pin; false if there is one with this name.
+    pub(crate) async fn pin(&self, name: &str, pin: &Pin) -> Result<bool> {
+        self.create(&self.pin_path(name), pin).await
+    }
+
+    /// Removes a pin; false if there is none with this name.
+    pub(crate) async fn unpin(&self, name: &str) -> Result<bool> {
+        let path = self.pin_path(name);
+        if self.read::<Pin>(&path).await?.is_none() {
+            return Ok(false);
+        }
+        self.within("removing a pin", self.store.delete(&path)).await?;
+        Ok(true)
+    }
+
+    fn pin_path(&self, name: &str) -> Path {
+        self.root.clone().join(layout::PINS).join(format!("{name}.json"))
+    }
+
+    /// Writes a small object unless it is there, and reads it back: a store that says yes and keeps nothing is found
+    /// out. Returns false if another one is there.
+    async fn create<T: Serialize>(&self, path: &Path, value: &T) -> Result<bool> {
+        let bytes = serde_json::to_vec_pretty(value)
+            .map_err(|error| self.damaged(format!("{path}: {error}")))?;
+        let mode = match is_planted(Bug::ArchiveOverwritten) {
+            true => PutMode::Overwrite,
+            false => PutMode::Create,
+        };
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let put = self.store.put_opts(path, bytes.clone().into(), options);
+        match self.within(&format!("writing {path}"), put).await {
+            Ok(_) => {}
+            // A lost answer, or another writer: what is there decides.
+            Err(ArchiveError::Overtaken { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let found = self.within(&format!("reading back {path}"), self.bytes(path)).await?;
+        match found {
+            Some(found) => Ok(found == bytes),
+            None => Err(self.away(
+                format!("writing {path}"),
+                "the store has said that it is written, and does not have it",
+            )),
+        }
+    }
+
+    /// Reads a small object; `None` if there is none.
+    async fn read<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
+        let bytes = self.within(&format!("reading {path}"), self.bytes(path)).await?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        let value: serde_json::Value = serde_json::from_slice(&bytes)
+            .map_err(|error| self.damaged(format!("{path}: {error}")))?;
+        match value.get("format").and_then(serde_json::Value::as_u64) {
+            Some(format) if format == u64::from(FORMAT) => {}
+            format => {
+                return Err(self.damaged(format!(
+                    "{path} has format {}; this version reads format {FORMAT}",
+                    format.map_or_else(|| "none".to_owned(), |format| format.to_string())
+                )));
+            }
+        }
+        let value = serde_json::from_value(value);
+        value.map(Some).map_err(|error| self.damaged(format!("{path}: {error}")))
+    }
+
+    async fn bytes(&self, path: &Path) -> object_store::Result<Option<Bytes>> {
+        match self.store.get(path).await {
+            Ok(found) => found.bytes().await.map(Some),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list(&self, folder: &Path) -> Result<Vec<ObjectMeta>> {
+        let what = format!("listing {folder}");
+        let listed = self.store.list(Some(folder)).try_collect();
+        // A long list comes in many answers.
+        let listed = tokio::time::timeout(PATIENCE * 10, listed).await;
+        listed.map_err(|_| self.away(&what, "no answer"))?.map_err(|error| self.of(&what, error))
+    }
+
+    async fn within<T>(
+        &self,
+        what: &str,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        match tokio::time::timeout(PATIENCE, request).await {
+            Ok(answer) => answer.map_err(|error| self.of(what, error)),
+            Err(_) => Err(self.away(what, format!("no answer within {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    fn of(&self, what: &str, error: object_store::Error) -> ArchiveError {
+        match error {
+            object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. } => {
+                ArchiveError::Overtaken { url: self.url.clone(), number: 0 }
+            }
+            error => self.away(what, causes(&error)),
+        }
+    }
+
+    fn away(&self, what: impl Into<String>, why: impl Into<String>) -> ArchiveError {
+        ArchiveError::Away { url: self.url.clone(), what: what.into(), why: why.into() }
+    }
+
+    pub(crate) fn damaged(&self, what: String) -> ArchiveError {
+        ArchiveError::Damaged { url: self.url.clone(), what }
+    }
+}
+
+impl History {
+    fn folder(&self) -> Path {
+        self.archive.root.clone().join(self.name.as_str())
+    }
+
+    pub(crate) const fn archive(&self) -> &Archive {
+        &self.archive
+    }
+
+    /// Returns what lies in the history.
+    pub(crate) async fn objects(&self) -> Result<HistoryObjects> {
+        let mut objects = HistoryObjects::default();
+        for object in self.archive.list(&self.folder()).await? {
+            let Some(name) = object.location.filename() else { continue };
+            objects.numbers.extend(layout::index_number(name));
+            if layout::file_number(name).is_some() {
+                objects.files.push(name.to_owned());
+            }
+        }
+        objects.numbers.sort_unstable();
+        objects.files.sort_unstable();
+        Ok(objects)
+    }
+
+    /// Returns the set after which the history begins.
+    pub(crate) async fn begins_after(&self) -> Result<GtidSet> {
+        let path = self.folder().join(layout::HISTORY);
+        let mark: Option<HistoryMark> = self.archive.read(&path).await?;
+        mark.map(|mark| mark.begins_after)
+            .ok_or_else(|| self.archive.damaged(format!("{path} is missing")))
+    }
+
+    /// Returns the index of a file; `None` if there is none.
+    pub(crate) async fn index(&self, number: u64) -> Result<Option<FileIndex>> {
+        self.archive.read(&self.folder().join(layout::index_name(number))).await
+    }
+
+    /// Publishes a file by its index.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Overtaken`] if another daemon has published a file with this number.
+    pub(crate) async fn publish(&self, index: &FileIndex) -> Result<()> {
+        let path = self.folder().join(layout::index_name(index.number));
+        match self.archive.create(&path, index).await? {
+            true => Ok(()),
+            false => {
+                let (url, number) = (self.archive.url.clone(), index.number);
+                Err(ArchiveError::Overtaken { url, number })
+            }
+        }
+    }
+
+    /// Returns a writer of a file. It sends what it gets in parts and holds one of them.
+    pub(crate) fn writer(&self, file: &str) -> BufWriter {
+        let store = Arc::clone(&self.archive.store);
+        let path = self.folder().join(file);
+        BufWriter::with_capacity(store, path, SENT).with_max_concurrency(REQUESTS)
+    }
+
+    /// Returns the bytes of a file as it is stored; `None` if there is none.
+    pub(crate) async fn stored_bytes(&self, file: &str) -> Result<Option<u64>> {
+        let path = self.folder().join(file);
+        let what = format!("looking at {path}");
+        let head = async {
+            match self.archive.store.head(&path).await {
+                Ok(meta) => Ok(Some(meta.size)),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        self.archive.within(&what, head).await
+    }
+
+    /// Returns the bytes of a file as they arrive.
+    pub(crate) async fn read(&self, file: &str) -> Result<BoxStream<'static, Result<Bytes>>> {
+        let path = self.folder().join(file);
+        let what = format!("reading {path}");
+        let got = match self.archive.within(&what, self.archive.store.get(&path)).await {
+            Err(ArchiveError::Away { why, .. }) if self.stored_bytes(file).await?.is_none() => {
+                return Err(self.archive.damaged(format!("{path} is missing: {why}")));
+            }
+            got => got?,
+        };
+        let archive = self.archive.clone();
+        let stream = got.into_stream();
+        Ok(stream.map_err(move |error| archive.of(&what, error)).boxed())
+    }
+
+    /// Deletes a file's index, and then the file.
+    pub(crate) async fn delete(&self, index: &FileIndex) -> Result<()> {
+        let path = self.folder().join(layout::index_name(index.number));
+        self.archive.within("deleting an index", self.archive.store.delete(&path)).await?;
+        self.delete_file(&index.file).await
+    }
+
+    /// Deletes a file that no index names.
+    pub(crate) async fn delete_file(&self, file: &str) -> Result<()> {
+        let path = self.folder().join(file);
+        match self.archive.store.delete(&path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.archive.of("deleting a file", error)),
+        }
+    }
+
+    /// Deletes the mark of a history without files.
+    pub(crate) async fn forget(&self) -> Result<()> {
+        self.delete_file(layout::HISTORY).await
+    }
+}
+
+/// Returns an error with its causes: a client's own text names none of them.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let said = next.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = next.source();
+    }
+    text
+}

@@ -1,0 +1,139 @@
+//! The place of an archive: a URL, and the options of its client.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
+use reqwest::Url;
+
+use super::{ArchiveError, Result};
+
+/// A URL and options of its client, for example `aws_endpoint`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ArchiveLocation {
+    /// Without secrets: a URL with a password is refused.
+    pub(crate) url: String,
+    pub(crate) options: BTreeMap<String, String>,
+}
+
+/// Attempts of one request: a channel's own pauses do the rest.
+const RETRIES: usize = 3;
+const RETRY_FOR: Duration = Duration::from_secs(20);
+
+/// Makes a store by the options of the configuration and by the variables of the environment that its tools use, too.
+macro_rules! built {
+    ($builder:ty, $location:expr, $variables:expr) => {{
+        let mut builder = <$builder>::from_env().with_url(&$location.url).with_retry(retries());
+        for (key, value) in &$location.options {
+            let known = key.to_ascii_lowercase().parse();
+            let Ok(known) = known else { return Err(unknown(key, $variables)) };
+            builder = builder.with_config(known, value);
+        }
+        Arc::new(builder.build().map_err(|error| wrong(&$location.url, &error))?)
+    }};
+}
+
+impl ArchiveLocation {
+    /// Returns the object store and the path in it. Asks nothing yet.
+    pub(super) fn connect(&self) -> Result<(Arc<dyn ObjectStore>, Path)> {
+        let url = Url::parse(&self.url).map_err(|error| {
+            ArchiveError::Location(format!(
+                "{:?} is no URL ({error}); s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, \
+                 az://CONTAINER/PREFIX or file:///DIRECTORY is one",
+                self.url
+            ))
+        })?;
+        if url.password().is_some() {
+            return Err(ArchiveError::Location(
+                "a URL may not hold a password; use options, or variables of the environment"
+                    .to_owned(),
+            ));
+        }
+        let (scheme, path) =
+            ObjectStoreScheme::parse(&url).map_err(|error| wrong(&self.url, &error))?;
+        let store: Arc<dyn ObjectStore> = match scheme {
+            ObjectStoreScheme::Local => return self.directory(&url),
+            ObjectStoreScheme::AmazonS3 => built!(AmazonS3Builder, self, "aws_endpoint"),
+            ObjectStoreScheme::GoogleCloudStorage => {
+                built!(GoogleCloudStorageBuilder, self, "google_service_account")
+            }
+            ObjectStoreScheme::MicrosoftAzure => {
+                built!(MicrosoftAzureBuilder, self, "azure_storage_account_name")
+            }
+            _ => {
+                return Err(ArchiveError::Location(format!(
+                    "{}: an archive is kept in s3:, gs:, az: or file: URLs",
+                    self.url
+                )));
+            }
+        };
+        Ok((store, path))
+    }
+
+    /// Checks the URL and the options, as far as that needs no request.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.connect().map(drop)
+    }
+
+    /// A directory that must exist, so that one that is not mounted is not filled.
+    fn directory(&self, url: &Url) -> Result<(Arc<dyn ObjectStore>, Path)> {
+        if let Some(key) = self.options.keys().next() {
+            return Err(ArchiveError::Location(format!("{key}: a directory takes no options")));
+        }
+        let directory = url.to_file_path().map_err(|()| {
+            ArchiveError::Location(format!("{}: no directory; file:///DIRECTORY is one", self.url))
+        })?;
+        let store = LocalFileSystem::new_with_prefix(&directory);
+        let store = store.map_err(|error| wrong(&self.url, &error))?;
+        Ok((Arc::new(store.with_fsync(true)), Path::default()))
+    }
+}
+
+fn retries() -> RetryConfig {
+    RetryConfig { max_retries: RETRIES, retry_timeout: RETRY_FOR, ..RetryConfig::default() }
+}
+
+fn unknown(key: &str, like: &str) -> ArchiveError {
+    let known = ClientConfigKey::Timeout.as_ref().to_owned();
+    ArchiveError::Location(format!(
+        "options: {key} is not known for this kind of URL; {like} and {known} are examples"
+    ))
+}
+
+fn wrong(url: &str, error: &dyn std::error::Error) -> ArchiveError {
+    ArchiveError::Location(format!("{url}: {}", super::causes(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str, options: &[(&str, &str)]) -> std::result::Result<(), String> {
+        let options = options.iter().map(|(key, value)| ((*key).into(), (*value).into()));
+        let location = ArchiveLocation { url: url.to_owned(), options: options.collect() };
+        location.check().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn wrong_places_are_refused_by_name() {
+        for (url, options, part) in [
+            ("/var/archive", &[][..], "is no URL"),
+            ("ftp://host/x", &[], "s3:, gs:, az: or file:"),
+            ("s3://key:secret@bucket/x", &[], "may not hold a password"),
+            ("s3://bucket/x", &[("aws_endpiont", "http://x")], "aws_endpiont is not known"),
+            ("file:///", &[("aws_region", "x")], "a directory takes no options"),
+            ("file:///nowhere/at/all", &[], "/nowhere/at/all"),
+        ] {
+            let refused = check(url, options).expect_err(url);
+            assert!(refused.contains(part), "{url}: {refused}");
+        }
+        check("s3://bucket/x", &[("aws_endpoint", "http://127.0.0.1:9"), ("timeout", "5 seconds")])
+            .expect("known");
+    }
+}

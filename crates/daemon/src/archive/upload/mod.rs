@@ -1,0 +1,425 @@
+//! Fills the archive of a channel from its relay store.
+//!
+//! The relay store keeps what the archive lacks. A file is published by its index, which is written once and never
+//! over another: two daemons can't both add a file after the same one. A daemon that is killed leaves a file without
+//! an index, which nobody reads and a later sweep deletes.
+
+mod continuation;
+mod overlap;
+mod part;
+mod retention;
+mod status;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use csa_provider::binlog::{GtidSet, Uuid};
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::seams::{Backoff, Clock as _, SystemChance, SystemClock};
+use csa_provider::source::SourceStatus;
+use csa_relaystore::opening::RelayStore;
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::index::{Compression, FORMAT, FileIndex, HistoryMark};
+use super::layout;
+use super::store::{Archive, ArchiveError, ArchiveLocation, History, Result};
+use crate::host::{blocking, rfc3339};
+use continuation::{Continuation, Standing, continuation};
+use part::{Finished, Made, PartMaker};
+pub(super) use part::hex;
+pub(crate) use status::ArchiveStatus;
+
+/// Pause between two looks at a relay store that has nothing new.
+const LOOK: Duration = Duration::from_millis(250);
+/// The shortest time without a new file after which the relay store stops waiting for the archive.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two looks at what is too old.
+const SWEEP: Duration = Duration::from_secs(600);
+
+/// `[channel.archive]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ArchiveOptions {
+    pub(crate) location: ArchiveLocation,
+    /// The longest time for which a file collects transactions.
+    pub(crate) interval: Duration,
+    /// Files with later commits stay; `None` for ever.
+    pub(crate) keep: Option<Duration>,
+    /// Reception waits for the archive instead of leaving a gap in it.
+    pub(crate) is_required: bool,
+    pub(crate) compression: Compression,
+    /// Bytes after which a file ends.
+    pub(crate) file_size: u64,
+}
+
+/// The task that fills a channel's archive.
+#[derive(Debug)]
+pub(crate) struct Uploader {
+    archive: Archive,
+    options: ArchiveOptions,
+    channel: String,
+    store: Arc<RelayStore>,
+    source: Arc<SourceStatus>,
+    status: Arc<ArchiveStatus>,
+    /// Names this run in the indexes that it writes.
+    writer: String,
+    swept: Option<Instant>,
+}
+
+/// The end of the archive, after which the next file is written.
+#[derive(Debug)]
+struct Tail {
+    history: History,
+    /// Everything up to its last file.
+    archived: GtidSet,
+    /// Transactions between `archived` and the next file that nobody has.
+    missing: GtidSet,
+    next: u64,
+}
+
+impl Uploader {
+    /// Makes the uploader of a channel.
+    ///
+    /// # Errors
+    /// The place of the archive is wrong.
+    pub(crate) fn new(
+        options: &ArchiveOptions,
+        channel: &str,
+        store: Arc<RelayStore>,
+        source: Arc<SourceStatus>,
+        status: Arc<ArchiveStatus>,
+    ) -> Result<Self> {
+        let archive = Archive::open(&options.location, channel)?;
+        Ok(Self::over(archive, options, channel, store, source, status))
+    }
+
+    fn over(
+        archive: Archive,
+        options: &ArchiveOptions,
+        channel: &str,
+        store: Arc<RelayStore>,
+        source: Arc<SourceStatus>,
+        status: Arc<ArchiveStatus>,
+    ) -> Self {
+        status.begins(archive.url());
+        Self {
+            archive,
+            options: options.clone(),
+            channel: channel.to_owned(),
+            store,
+            source,
+            status,
+            writer: Uuid::new_v4().to_string(),
+            swept: None,
+        }
+    }
+
+    /// Archives until it is stopped. What a stop cuts off is archived after the next start.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut pauses = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+        let (store, status) = (Arc::clone(&self.store), Arc::clone(&self.status));
+        let relief = Relief::new(&self.options, store, status);
+        loop {
+            let files = self.status.files();
+            let ended = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = relief.given() => None,
+                never = self.follow() => match never {
+                    Ok(never) => match never {},
+                    Err(error) => Some(error),
+                },
+            };
+            // The next session finds what is missing.
+            let Some(error) = ended else { continue };
+            if self.status.files() > files {
+                pauses.restart();
+            }
+            if self.status.failed(&error.to_string()) {
+                warn!(%error, "the archive can't be written; trying again");
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = relief.given() => {}
+                () = tokio::time::sleep(pauses.jittered(0.75..1.25, &SystemChance)) => {}
+            }
+        }
+    }
+
+    /// Finds the end of the archive and adds file after file.
+    async fn follow(&mut self) -> Result<std::convert::Infallible> {
+        let mut tail = self.tail().await?;
+        self.note_archived(&tail.archived).await;
+        let store = Arc::clone(&self.store);
+        let archived = tail.archived.clone();
+        let (compression, size) = (self.options.compression, self.options.file_size);
+        let made = blocking(move || PartMaker::new(store.reader(archived), compression, size));
+        let mut maker = made.await.map_err(|panic| self.broken(&panic.to_string()))?;
+        self.status.continues(&tail.history.name, tail.next - 1, &tail.archived);
+        info!(
+            archive = self.archive.url(), history = tail.history.name, next = tail.next,
+            archived = %tail.archived.brief(), "archiving"
+        );
+        loop {
+            maker = self.add(maker, &mut tail).await?;
+        }
+    }
+
+    /// Adds one file.
+    async fn add(&mut self, mut maker: PartMaker, tail: &mut Tail) -> Result<PartMaker> {
+        let name =
+            layout::file_name(tail.next, random(), self.options.compression.extension());
+        let mut writer = tail.history.writer(&name);
+        let written = loop {
+            let (before, interval) = (tail.before(), self.options.interval);
+            let made = blocking(move || {
+                let made = maker.make(&before, interval);
+                (maker, made)
+            });
+            let made = made.await.map_err(|panic| self.broken(&panic.to_string()))?;
+            maker = made.0;
+            let sent = match made.1.map_err(|why| self.broken(&why))? {
+                Made::Nothing => {
+                    self.look(&maker, tail).await?;
+                    continue;
+                }
+                Made::Bytes(bytes) => {
+                    self.status.holds(maker.contents());
+                    writer.put(bytes.into()).await.map(|()| None)
+                }
+                Made::Last(bytes, finished) => {
+                    let put = writer.put(bytes.into()).await;
+                    put.map(|()| Some(finished))
+                }
+            };
+            match sent {
+                Ok(None) => {}
+                Ok(Some(finished)) => break finished,
+                Err(error) => {
+                    // Otherwise a store keeps the parts, which nobody sees, for ever.
+                    drop(tokio::time::timeout(PATIENCE, writer.abort()).await);
+                    return Err(self.away("sending a file", &error));
+                }
+            }
+        };
+        writer.shutdown().await.map_err(|error| self.away("ending a file", &error))?;
+        self.publish(&name, *written, tail).await?;
+        Ok(maker)
+    }
+
+    /// Publishes a file that is written, and lets the relay store go of what is in it.
+    async fn publish(&mut self, name: &str, written: Finished, tail: &mut Tail) -> Result<()> {
+        let Finished { contents, bytes, stored_bytes, sha256 } = written;
+        if is_planted(Bug::ArchivedTooEarly) {
+            let mut end = contents.before.clone();
+            end.union(&contents.added);
+            self.note_archived(&end).await;
+        }
+        // A store may say yes and keep nothing, or a part.
+        match tail.history.stored_bytes(name).await? {
+            Some(stored) if stored == stored_bytes => {}
+            _ if is_planted(Bug::ObjectStoreBelieved) => {}
+            stored => {
+                let stored = stored.map_or_else(|| "nothing".to_owned(), |n| format!("{n} bytes"));
+                return Err(self.away(
+                    "writing a file",
+                    &format!("{stored_bytes} bytes of {name} were accepted, the store has {stored}"),
+                ));
+            }
+        }
+        let index = FileIndex {
+            format: FORMAT,
+            number: tail.next,
+            file: name.to_owned(),
+            compression: self.options.compression,
+            bytes,
+            stored_bytes,
+            sha256,
+            before: contents.before,
+            added: contents.added,
+            missing: std::mem::take(&mut tail.missing),
+            transactions: contents.transactions,
+            first_committed: rfc3339(contents.first_committed),
+            last_committed: rfc3339(contents.last_committed),
+            source_uuid: self.source.view().source_uuid.unwrap_or_default(),
+            source_version: contents.source_version,
+            writer: self.writer.clone(),
+            written: rfc3339(SystemClock.now_micros()),
+        };
+        tail.history.publish(&index).await?;
+        tail.archived = index.end();
+        tail.next += 1;
+        self.note_archived(&tail.archived).await;
+        self.status.published(&index, contents.read_bytes);
+        self.sweep_if_due(tail).await;
+        Ok(())
+    }
+
+    /// Does what is due while nothing new has been received.
+    async fn look(&mut self, maker: &PartMaker, tail: &Tail) -> Result<()> {
+        let total = self.store.usage().event_bytes_total;
+        self.status.looked(maker.contents(), maker.read_bytes(), total);
+        self.sweep_if_due(tail).await;
+        tokio::time::sleep(LOOK).await;
+        Ok(())
+    }
+
+    async fn sweep_if_due(&mut self, tail: &Tail) {
+        if self.swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
+            return;
+        }
+        self.swept = Some(Instant::now());
+        let now = SystemClock.now_micros();
+        match retention::sweep(&tail.history, self.options.keep, now).await {
+            Ok(0) => {}
+            Ok(files) => info!(files, "files of the archive deleted: they are too old"),
+            Err(error) => warn!(%error, "old files of the archive are not deleted"),
+        }
+    }
+
+    /// Finds the end of the archive, and decides how it continues.
+    async fn tail(&mut self) -> Result<Tail> {
+        let last = self.archive.histories().await?.pop();
+        let Some(last) = last else { return self.begin(String::new()).await };
+        let history = self.archive.history(&last);
+        let objects = history.objects().await?;
+        let (archived, next) = match objects.numbers.last() {
+            None => (history.begins_after().await?, 1),
+            Some(&number) => {
+                let index = history.index(number).await?.ok_or_else(|| {
+                    self.archive.damaged(format!("index {number} of {last} has vanished"))
+                })?;
+                (index.end(), number + 1)
+            }
+        };
+        let missing = match self.decide(&archived).await {
+            Continuation::Same { .. } if is_planted(Bug::ArchiveGapUnnoticed) => GtidSet::new(),
+            Continuation::Same { missing } => missing,
+            Continuation::Other(why) => return self.begin(why).await,
+            Continuation::AskSource => GtidSet::new(),
+        };
+        if let Some(why) =
+            overlap::difference(&self.store, &history, &objects.numbers, &archived).await?
+        {
+            return self.begin(why).await;
+        }
+        if !missing.is_empty() {
+            self.status.lost(missing.count());
+            warn!(
+                missing = %missing.brief(),
+                "the archive has a gap: these transactions left the relay store before they were archived"
+            );
+        }
+        Ok(Tail { history, archived, missing, next })
+    }
+
+    /// Decides how the archive continues, once the source has answered if that is needed.
+    async fn decide(&self, archived: &GtidSet) -> Continuation {
+        loop {
+            let source = self.source.view().executed;
+            let decided = continuation(&Standing {
+                archived,
+                before: &self.store.before(),
+                received: &self.store.received_so_far(),
+                source: source.as_deref(),
+            });
+            if decided != Continuation::AskSource {
+                return decided;
+            }
+            self.status.asks_source();
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Begins a history with what the relay store has.
+    async fn begin(&self, reason: String) -> Result<Tail> {
+        let now = rfc3339(SystemClock.now_micros());
+        let begins_after = self.store.before();
+        if !reason.is_empty() {
+            warn!(reason, "the archive begins another history");
+        }
+        let mark = HistoryMark {
+            format: FORMAT,
+            channel: self.channel.clone(),
+            begins_after: begins_after.clone(),
+            written: now.clone(),
+            reason,
+        };
+        let history = self.archive.begin(&layout::history_name(&now, random()), &mark).await?;
+        Ok(Tail { history, archived: begins_after, missing: GtidSet::new(), next: 1 })
+    }
+
+    /// The relay store may purge what is archived; the purge blocks on the disk.
+    async fn note_archived(&self, archived: &GtidSet) {
+        let (store, archived) = (Arc::clone(&self.store), archived.clone());
+        drop(blocking(move || store.note_archived(&archived)).await);
+    }
+
+    fn away(&self, what: &str, why: &dyn std::fmt::Display) -> ArchiveError {
+        let (what, why) = (what.to_owned(), why.to_string());
+        ArchiveError::Away { url: self.archive.url().to_owned(), what, why }
+    }
+
+    fn broken(&self, why: &str) -> ArchiveError {
+        self.away("reading what is to be archived", &why)
+    }
+}
+
+impl Tail {
+    /// Returns everything before the next file.
+    fn before(&self) -> GtidSet {
+        let mut before = self.archived.clone();
+        before.union(&self.missing);
+        before
+    }
+}
+
+/// Lets the relay store go of what can't be archived, when reception waits for its space.
+struct Relief {
+    store: Arc<RelayStore>,
+    status: Arc<ArchiveStatus>,
+    is_required: bool,
+    patience: Duration,
+}
+
+impl Relief {
+    fn new(
+        options: &ArchiveOptions,
+        store: Arc<RelayStore>,
+        status: Arc<ArchiveStatus>,
+    ) -> Self {
+        let patience = PATIENCE.max(options.interval * 2);
+        Self { store, status, is_required: options.is_required, patience }
+    }
+
+    /// Returns once the relay store has given up transactions that are not archived.
+    async fn given(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if self.is_required
+                || self.store.usage().waiting.is_none()
+                || self.status.since_published() < self.patience
+            {
+                continue;
+            }
+            let store = Arc::clone(&self.store);
+            if blocking(move || store.give_up_unarchived()).await.unwrap_or(false) {
+                warn!(
+                    "reception would wait for the archive: transactions leave the relay store that are not \
+                     archived; archive.required = true would keep them"
+                );
+                return;
+            }
+        }
+    }
+}
+
+fn random() -> u32 {
+    Uuid::new_v4().as_fields().0
+}
+
+#[cfg(test)]
+mod simulation_tests;

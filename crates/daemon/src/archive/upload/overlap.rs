@@ -1,0 +1,74 @@
+//! Compares what was received again with what is archived: GTIDs alone don't tell a source from one that was reset.
+
+use std::sync::Arc;
+
+use csa_provider::binlog::{GtidSet, TransactionHeader};
+use csa_relaystore::opening::RelayStore;
+
+use crate::archive::replay::{Bisection, FileReader};
+use crate::archive::store::{History, Result};
+use crate::host::blocking;
+
+/// Compares the first transaction of the relay store with the archived one of the same GTID. Returns the difference in
+/// words; `None` if they are equal, or if the archive does not have that one any more.
+pub(super) async fn difference(
+    store: &Arc<RelayStore>,
+    history: &History,
+    numbers: &[u64],
+    archived: &GtidSet,
+) -> Result<Option<String>> {
+    if archived.is_subset_of(&store.before()) {
+        return Ok(None);
+    }
+    let looked = Arc::clone(store);
+    let first = blocking(move || looked.reader(looked.before()).next_now().ok().flatten());
+    let Ok(Some(first)) = first.await else { return Ok(None) };
+    let received = first.header;
+    if !archived.contains(&received.gtid) {
+        return Ok(None);
+    }
+    let Some(found) = find(history, numbers, &received).await? else { return Ok(None) };
+    Ok((time(&found) != time(&received)).then(|| {
+        format!(
+            "transaction {} is another one than the archived one of this GTID: the source was reset",
+            received.gtid
+        )
+    }))
+}
+
+/// The time of the first commit, which every replica keeps; sources before 8.0.1 log only that of the statement.
+const fn time(header: &TransactionHeader) -> u64 {
+    match header.original_commit_timestamp {
+        0 => header.immediate_commit_timestamp,
+        time => time,
+    }
+}
+
+/// Returns the archived transaction with the GTID of `like`.
+async fn find(
+    history: &History,
+    numbers: &[u64],
+    like: &TransactionHeader,
+) -> Result<Option<TransactionHeader>> {
+    // The last file that begins before it.
+    let mut search = Bisection::new(numbers.len());
+    while let Some(at) = search.next() {
+        let index = history.index(numbers.get(at).copied().unwrap_or_default()).await?;
+        search.answer(index.is_none_or(|index| !index.before.contains(&like.gtid)));
+    }
+    let number = search.last().and_then(|at| numbers.get(at));
+    let Some(&number) = number else { return Ok(None) };
+    let Some(index) = history.index(number).await? else { return Ok(None) };
+    if !index.added.contains(&like.gtid) {
+        return Ok(None);
+    }
+    let mut reader = FileReader::open(history, index).await?;
+    while let Some(event) = reader.next().await? {
+        if let Ok(header) = TransactionHeader::parse(&event)
+            && header.gtid == like.gtid
+        {
+            return Ok(Some(header));
+        }
+    }
+    Ok(None)
+}

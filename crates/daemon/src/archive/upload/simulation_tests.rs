@@ -1,0 +1,362 @@
+//! Archives from seeds: an object store that fails, forgets its answers and lies, daemons that are killed anywhere and work
+//! side by side, a relay store that has no room. At the end every transaction is archived once, in order, or a gap says
+//! which is not. `CSA_ARCHIVE_SEEDS=FIRST-LAST` gives it more.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use csa_provider::binlog::{EventType, Gtid, GtidSet, Tag, TransactionHeader, Uuid};
+use csa_provider::seams::planted::Plant;
+use csa_provider::source::{Placement, TransactionSink as _};
+use csa_provider::test_util::{event, format_description, gtid_event};
+use csa_relaystore::disk::{MemoryFs, RelayStoreOptions, SyncPolicy};
+use csa_relaystore::write::RelayInlet;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result as StoreResult,
+};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::archive::index::{self, FileIndex};
+use crate::archive::replay::FileReader;
+
+/// Transactions of a run.
+const TRANSACTIONS: u64 = 60;
+
+/// A store in memory with the faults of a seed.
+#[derive(Debug)]
+struct FaultyStore {
+    inner: InMemory,
+    random: Mutex<StdRng>,
+    /// One in so many requests has a fault; 0 for none.
+    faults: Mutex<u32>,
+    lies: bool,
+}
+
+impl FaultyStore {
+    fn chance(&self) -> bool {
+        let faults = *self.faults.lock();
+        faults > 0 && self.random.lock().random_ratio(1, faults)
+    }
+
+    fn fault() -> Error {
+        Error::Generic { store: "faulty", source: "no answer".into() }
+    }
+}
+
+impl fmt::Display for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("faulty")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for FaultyStore {
+    async fn put_opts(
+        &self,
+        path: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> StoreResult<PutResult> {
+        let pause = self.random.lock().random_range(0..400);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        if self.chance() {
+            return Err(Self::fault());
+        }
+        if self.lies && self.chance() {
+            // It says yes, and keeps nothing, or a part.
+            let half = payload.content_length() / 2;
+            if self.random.lock().random() && options.mode != PutMode::Create {
+                let bytes: Vec<u8> = payload.iter().flatten().copied().take(half).collect();
+                self.inner.put(path, bytes.into()).await?;
+            }
+            return Ok(PutResult { e_tag: None, version: None, extensions: Default::default() });
+        }
+        let put = self.inner.put_opts(path, payload, options).await;
+        if self.chance() {
+            // It is written, or not, and the answer is lost.
+            return Err(Self::fault());
+        }
+        put
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> StoreResult<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> StoreResult<GetResult> {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        if self.chance() {
+            return Err(Self::fault());
+        }
+        self.inner.get_opts(path, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, StoreResult<Path>>,
+    ) -> BoxStream<'static, StoreResult<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
+        if self.chance() {
+            return futures_util::stream::once(async { Err(Self::fault()) }).boxed();
+        }
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> StoreResult<ListResult> {
+        if self.chance() {
+            return Err(Self::fault());
+        }
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> StoreResult<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+fn gtid(gno: u64) -> Gtid {
+    Gtid { uuid: Uuid::from_bytes([3; 16]), tag: Tag::untagged(), gno }
+}
+
+fn up_to(last: u64) -> GtidSet {
+    let mut set = GtidSet::new();
+    for gno in 1..=last {
+        set.add(&gtid(gno));
+    }
+    set
+}
+
+struct World {
+    random: StdRng,
+    store: Arc<FaultyStore>,
+    relay: Arc<RelayStore>,
+    inlet: RelayInlet,
+    options: ArchiveOptions,
+    uploaders: Vec<JoinHandle<()>>,
+    status: Arc<ArchiveStatus>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let limit = if random.random_ratio(1, 3) { 12_000 } else { 0 };
+        let relay = RelayStoreOptions {
+            directory: "/relay".into(),
+            segment_size: 2000,
+            space_limit: limit,
+            min_free_disk: 0,
+            sync: SyncPolicy::Os,
+            archived: true,
+            tail_bytes: 1500,
+            frame_bytes: 300,
+            wake_bytes: RelayStoreOptions::WAKE_BYTES,
+            files: Arc::new(MemoryFs::new(seed)),
+        };
+        let (relay, _) = RelayStore::open(relay, &GtidSet::new()).expect("opens");
+        let (inlet, writer) = relay.inlet_and_writer();
+        tokio::spawn(writer.run());
+        let options = ArchiveOptions {
+            location: ArchiveLocation::default(),
+            interval: Duration::from_secs(random.random_range(1..4)),
+            keep: None,
+            is_required: random.random(),
+            compression: if random.random() { Compression::Zstd } else { Compression::None },
+            file_size: random.random_range(500..4000),
+        };
+        let faults = random.random_range(4..20);
+        let store = FaultyStore {
+            inner: InMemory::new(),
+            random: Mutex::new(StdRng::seed_from_u64(seed ^ 1)),
+            faults: Mutex::new(faults),
+            lies: random.random_ratio(1, 2),
+        };
+        Self {
+            random,
+            store: Arc::new(store),
+            relay: Arc::new(relay),
+            inlet,
+            options,
+            uploaders: Vec::new(),
+            status: Arc::default(),
+        }
+    }
+
+    fn archive(&self) -> Archive {
+        Archive::over(Arc::clone(&self.store) as Arc<dyn ObjectStore>, "test")
+    }
+
+    /// Starts a daemon's uploader; the source has everything.
+    fn upload(&mut self) {
+        let source = Arc::new(SourceStatus::default());
+        source.set_executed(up_to(TRANSACTIONS));
+        let uploader = Uploader::over(
+            self.archive(),
+            &self.options,
+            "test",
+            Arc::clone(&self.relay),
+            source,
+            Arc::clone(&self.status),
+        );
+        self.uploaders.push(tokio::spawn(uploader.run(CancellationToken::new())));
+    }
+
+    async fn receive(&mut self, gno: u64) {
+        let begin = gtid_event(&gtid(gno), gno * 1_000_000);
+        let header = TransactionHeader::parse(&begin).expect("well-formed");
+        let size = self.random.random_range(10..900);
+        let body = event(EventType::WRITE_ROWS, &vec![gno as u8; size]);
+        let end = event(EventType::XID, &gno.to_le_bytes());
+        for (event, placement) in
+            [(begin, Placement::Begin(header)), (body, Placement::Body), (end, Placement::End)]
+        {
+            self.inlet.append(event, placement).await.expect("room");
+        }
+    }
+
+    /// The target has committed everything that was received.
+    fn release(&self) {
+        let mut reader = self.relay.reader(GtidSet::new());
+        let mut end = None;
+        while let Some(transaction) = reader.next_now().expect("readable") {
+            end = Some(transaction.end);
+        }
+        if let Some(end) = end {
+            self.relay.release(end);
+        }
+    }
+
+    async fn run(mut self) -> Result<(), String> {
+        let format = csa_provider::binlog::RawEvent::trusted(
+            format_description().raw().clone(),
+            csa_provider::binlog::ChecksumAlgorithm::Crc32,
+        );
+        self.inlet.append(format.expect("well-formed"), Placement::Outside).await.expect("room");
+        self.upload();
+        for gno in 1..=TRANSACTIONS {
+            self.receive(gno).await;
+            if self.random.random_ratio(1, 2) {
+                let pause = self.random.random_range(0..3000);
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                self.release();
+            }
+            if self.random.random_ratio(1, 12) {
+                // Killed, or not: then there are two.
+                if self.random.random_ratio(2, 3)
+                    && let Some(uploader) = self.uploaders.pop()
+                {
+                    uploader.abort();
+                }
+                self.upload();
+            }
+        }
+        self.inlet.stored().await;
+        self.release();
+        // The good days.
+        *self.store.faults.lock() = 0;
+        for _ in 0..600 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if self.status.view().is_some_and(|view| view.lag_seconds == Some(0.0)) {
+                break;
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        for uploader in &self.uploaders {
+            uploader.abort();
+        }
+        self.judge().await
+    }
+
+    /// Reads the archive as a restore does.
+    async fn judge(&self) -> Result<(), String> {
+        let archive = self.archive();
+        let of = |error: ArchiveError| error.to_string();
+        let histories = archive.histories().await.map_err(of)?;
+        if histories.len() > 2 {
+            return Err(format!("histories {histories:?}"));
+        }
+        // Two daemons may begin side by side; the last one is continued.
+        let history = archive.history(histories.last().ok_or("no history")?);
+        let mut before: Option<FileIndex> = None;
+        let mut archived = Vec::new();
+        let mut missing = GtidSet::new();
+        for number in history.objects().await.map_err(of)?.numbers {
+            let file = history.index(number).await.map_err(of)?.ok_or("a hole")?;
+            if let Some(why) = before.as_ref().and_then(|before| index::follows(before, &file)) {
+                return Err(why);
+            }
+            missing.union(&file.missing);
+            let mut reader = FileReader::open(&history, file.clone()).await.map_err(of)?;
+            while let Some(event) = reader.next().await.map_err(of)? {
+                if let Ok(header) = TransactionHeader::parse(&event) {
+                    archived.push(header.gtid.gno);
+                }
+            }
+            before = Some(file);
+        }
+        if !missing.is_empty() && self.options.is_required {
+            return Err(format!("a gap of {missing} in an archive that is required"));
+        }
+        let begin = history.begins_after().await.map_err(of)?;
+        let expected: Vec<u64> = (1..=TRANSACTIONS)
+            .filter(|&gno| !missing.contains(&gtid(gno)) && !begin.contains(&gtid(gno)))
+            .collect();
+        if !begin.is_empty() && histories.len() < 2 {
+            return Err(format!("it begins after {begin}"));
+        }
+        match archived == expected {
+            true => Ok(()),
+            false => Err(format!("archived {archived:?}, missing {missing}")),
+        }
+    }
+}
+
+/// Runs a seed; a bug counts as found if an archive is wrong.
+fn seed(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_all().start_paused(true).build().expect("a runtime");
+    let _plant = bug.map(Plant::new);
+    runtime.block_on(async { World::new(seed).run().await })
+}
+
+#[test]
+fn every_transaction_is_archived_once_or_a_gap_says_so() {
+    let range = std::env::var("CSA_ARCHIVE_SEEDS").ok();
+    let range = range.as_deref().and_then(|range| range.split_once('-'));
+    let number = |text: &str| text.parse().expect("a number");
+    let (first, last) = range.map_or((1, 40), |(first, last)| (number(first), number(last)));
+    for of in first..=last {
+        seed(of, None).unwrap_or_else(|why| panic!("seed {of}: {why}"));
+    }
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for bug in [
+        Bug::ArchivedTooEarly,
+        Bug::ObjectStoreBelieved,
+        Bug::ArchiveOverwritten,
+        Bug::ArchiveGapUnnoticed,
+    ] {
+        let found = (1..=60).any(|of| seed(of, Some(bug)).is_err());
+        assert!(found, "{bug:?} was not found");
+    }
+}

@@ -1,0 +1,147 @@
+//! How far the archive is, for the status, the metrics and the page.
+
+use std::time::Duration;
+
+use csa_provider::binlog::GtidSet;
+use csa_provider::seams::{Clock as _, SystemClock};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::part::Contents;
+use crate::archive::index::FileIndex;
+use crate::observe::view::ArchiveView;
+
+/// Written by the uploader, read by everything that shows a channel.
+#[derive(Debug, Default)]
+pub(crate) struct ArchiveStatus {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// `None` for a channel without an archive.
+    view: Option<ArchiveView>,
+    /// Commit of the oldest transaction that is received and not archived, in microseconds since the epoch.
+    oldest: Option<u64>,
+    /// The last time at which the archive had everything, or got a file, or began.
+    published: Option<Instant>,
+    /// Event bytes that are archived, as the relay store counts them.
+    archived_bytes: u64,
+}
+
+impl ArchiveStatus {
+    /// Returns what is known now; `None` for a channel without an archive.
+    pub(crate) fn view(&self) -> Option<ArchiveView> {
+        let inner = self.inner.lock();
+        let mut view = inner.view.clone()?;
+        let now = SystemClock.now_micros();
+        view.lag_seconds = match inner.oldest {
+            Some(oldest) => Some(now.saturating_sub(oldest) as f64 / 1e6),
+            None if view.history.is_empty() => None,
+            None => Some(0.0),
+        };
+        Some(view)
+    }
+
+    /// A channel with an archive starts.
+    pub(super) fn begins(&self, url: &str) {
+        let mut inner = self.inner.lock();
+        let totals = inner.view.take().unwrap_or_default();
+        inner.view = Some(ArchiveView { url: url.to_owned(), error: None, ..totals });
+        inner.published = Some(Instant::now());
+    }
+
+    /// The end of the archive is found.
+    pub(super) fn continues(&self, history: &str, number: u64, archived: &GtidSet) {
+        self.change(|view| {
+            history.clone_into(&mut view.history);
+            view.file_number = number;
+            view.archived_transaction_set = archived.brief();
+            view.error = None;
+        });
+    }
+
+    /// The source has to answer before the archive can continue.
+    pub(super) fn asks_source(&self) {
+        self.change(|view| {
+            view.error = Some(
+                "waiting for the source: only it can say whether the archive continues".to_owned(),
+            );
+        });
+    }
+
+    /// Notes a failure; returns true if the last thing that happened was none.
+    pub(super) fn failed(&self, why: &str) -> bool {
+        let mut is_news = false;
+        self.change(|view| {
+            view.failures_total += 1;
+            is_news = view.error.replace(why.to_owned()).is_none();
+        });
+        is_news
+    }
+
+    /// Transactions left the relay store before they were archived.
+    pub(super) fn lost(&self, transactions: u64) {
+        self.change(|view| {
+            view.gaps_total += 1;
+            view.missing_transactions_total += transactions;
+        });
+    }
+
+    /// The file that is being made holds this.
+    pub(super) fn holds(&self, contents: Option<&Contents>) {
+        if let Some(contents) = contents {
+            self.inner.lock().oldest = Some(contents.first_committed);
+        }
+    }
+
+    /// Nothing more has been received.
+    pub(super) fn looked(&self, contents: Option<&Contents>, read: u64, received: u64) {
+        let mut inner = self.inner.lock();
+        match contents {
+            Some(contents) => inner.oldest = Some(contents.first_committed),
+            None => {
+                inner.oldest = None;
+                inner.archived_bytes = read;
+                inner.published = Some(Instant::now());
+            }
+        }
+        let pending = received.saturating_sub(inner.archived_bytes);
+        if let Some(view) = &mut inner.view {
+            view.pending_bytes = pending;
+        }
+    }
+
+    /// A file is in the archive.
+    pub(super) fn published(&self, index: &FileIndex, read: u64) {
+        let mut inner = self.inner.lock();
+        inner.published = Some(Instant::now());
+        inner.archived_bytes = read;
+        inner.oldest = None;
+        if let Some(view) = &mut inner.view {
+            view.file_number = index.number;
+            view.files_total += 1;
+            view.bytes_total += index.stored_bytes;
+            view.transactions_total += index.transactions;
+            view.archived_transaction_set = index.end().brief();
+            view.last_published = Some(index.written.clone());
+            view.error = None;
+        }
+    }
+
+    /// Returns the number of files since the daemon started.
+    pub(super) fn files(&self) -> u64 {
+        self.inner.lock().view.as_ref().map_or(0, |view| view.files_total)
+    }
+
+    /// Returns the time since the archive got its last file, or had everything.
+    pub(super) fn since_published(&self) -> Duration {
+        self.inner.lock().published.map_or(Duration::ZERO, |published| published.elapsed())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut ArchiveView)) {
+        if let Some(view) = &mut self.inner.lock().view {
+            change(view);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! `restore`: its command line.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use csa_provider::binlog::GtidSet;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::archive::{location, only};
+use super::output::say;
+use crate::archive::replay::RecordedSource;
+use crate::cli::arguments::{RestoreArguments, RestoreEnd};
+use crate::config::{ChannelSettings, Config};
+use crate::host::{Failure, counted, logging, runtime};
+use crate::observe::view::{ChannelState, ChannelView};
+use crate::restore::{self, Planned, Restored, Wanted};
+
+/// Time between two lines where there is no terminal.
+const LINE: Duration = Duration::from_secs(10);
+const WIDTH: usize = 79;
+
+/// Restores into the target of one channel.
+pub(crate) fn restore(
+    path: &Path,
+    channel: Option<&str>,
+    arguments: &RestoreArguments,
+) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    let chosen = only(&config, channel)?;
+    let recorded = recorded(chosen, arguments)?;
+    let settings = settings(&config, chosen, arguments);
+    let wanted = match (&arguments.until, &arguments.before) {
+        (Some(RestoreEnd::Time(time)), _) => Wanted::BeforeTime(*time),
+        (Some(RestoreEnd::Gtids(set)), _) => Wanted::After(set.clone()),
+        (None, Some(set)) => Wanted::Before(set.clone()),
+        (None, None) => Wanted::Everything,
+    };
+    // Warnings and errors of the channel, and nothing that the lines below say.
+    logging::init("warn", config.daemon.log_format)?;
+    runtime()?.block_on(async {
+        let planned = restore::plan(settings, recorded, wanted).await?;
+        show_plan(&planned);
+        if arguments.plan {
+            say!("nothing was applied");
+            return Ok(());
+        }
+        let target = planned.settings.target.address();
+        let relay = planned.settings.directory().to_owned();
+        let stop = stop_on_signal()?;
+        let mut screen = Screen::new(arguments.quiet);
+        let restored = restore::restore(planned, stop, |view| screen.show(view)).await;
+        screen.clear();
+        let restored = restored?;
+        finished(&restored, &target);
+        match restored.is_whole {
+            true => {
+                // Nothing in it is needed again.
+                drop(std::fs::remove_dir_all(relay));
+                Ok(())
+            }
+            false => Err(Failure::Runtime("stopped; the same command continues".to_owned())),
+        }
+    })
+}
+
+fn recorded(
+    channel: &ChannelSettings,
+    arguments: &RestoreArguments,
+) -> Result<RecordedSource, Failure> {
+    if let Some(directory) = &arguments.binlogs {
+        return Ok(RecordedSource::Binlogs(directory.clone()));
+    }
+    Ok(RecordedSource::Archive {
+        location: location(channel, &arguments.place)?,
+        channel: channel.name.clone(),
+        history: arguments.place.history.clone(),
+    })
+}
+
+/// Returns the channel's settings with another target and a relay store of its own.
+fn settings(
+    config: &Config,
+    channel: &ChannelSettings,
+    arguments: &RestoreArguments,
+) -> ChannelSettings {
+    let mut settings = channel.clone();
+    if let Some((host, port)) = &arguments.to {
+        settings.target = settings.target.at(host, *port);
+    }
+    let state = arguments.state_dir.clone();
+    let state = state.unwrap_or_else(|| config.daemon.state_dir.join("restore"));
+    settings.relay.directory = state.join(&settings.name).join("relay");
+    settings
+}
+
+fn stop_on_signal() -> Result<CancellationToken, Failure> {
+    let listen = |kind| {
+        signal(kind).map_err(|error| Failure::Runtime(format!("listening for signals: {error}")))
+    };
+    let (mut interrupt, mut terminate) =
+        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        stopped.cancel();
+    });
+    Ok(stop)
+}
+
+fn show_plan(planned: &Planned) {
+    let Planned { settings, executed, extent, is_short } = planned;
+    say!("target {} has {}", settings.target.address(), brief(executed));
+    say!("{} ends with {}", settings.source.host, brief(&extent.end));
+    if !extent.last_committed.is_empty() {
+        say!("its last transaction was committed at {}", extent.last_committed);
+    }
+    if *is_short {
+        say!("that is before the time that was asked for: everything there is will be applied");
+    }
+    if let Some(until) = &settings.until {
+        say!("applying until {until}");
+    }
+}
+
+fn brief(set: &GtidSet) -> String {
+    if set.is_empty() { "no transaction".to_owned() } else { set.brief() }
+}
+
+fn finished(restored: &Restored, target: &str) {
+    let Restored { view, elapsed, is_whole } = restored;
+    let seconds = elapsed.as_secs_f64().max(1e-3);
+    let applied = view.applied_transactions_total;
+    say!(
+        "{} applied in {seconds:.1} s ({:.0}/s); target {target} has {}",
+        counted(applied, "transaction"),
+        applied as f64 / seconds,
+        view.applied_transaction_set
+    );
+    if *is_whole {
+        say!("{}", view.state_detail);
+    }
+}
+
+/// One line that changes on a terminal; elsewhere a line now and then.
+struct Screen {
+    is_quiet: bool,
+    is_terminal: bool,
+    shown: Option<Instant>,
+}
+
+impl Screen {
+    fn new(is_quiet: bool) -> Self {
+        Self { is_quiet, is_terminal: std::io::stdout().is_terminal(), shown: None }
+    }
+
+    fn show(&mut self, view: &ChannelView) {
+        if self.is_quiet || view.state == ChannelState::Stopped {
+            return;
+        }
+        let text = progress(view);
+        if self.is_terminal {
+            print!("\r{text:<WIDTH$.WIDTH$}");
+            drop(std::io::stdout().flush());
+            self.shown = Some(Instant::now());
+        } else if self.shown.is_none_or(|shown| shown.elapsed() >= LINE) {
+            say!("{text}");
+            self.shown = Some(Instant::now());
+        }
+    }
+
+    fn clear(&self) {
+        if self.is_terminal && self.shown.is_some() {
+            print!("\r{:WIDTH$}\r", "");
+        }
+    }
+}
+
+/// Returns how far a restore is. The position is the time at which the source committed what is applied next.
+fn progress(view: &ChannelView) -> String {
+    let applied = counted(view.applied_transactions_total, "transaction");
+    let rate = view.applied_transactions_per_second.map(|rate| format!(", {rate:.0}/s"));
+    let rate = rate.unwrap_or_default();
+    match (view.state, view.lag_seconds) {
+        (ChannelState::Running, Some(lag)) => {
+            let now = crate::host::now_micros();
+            let at = crate::host::rfc3339(now.saturating_sub((lag * 1e6) as u64));
+            let at = at.split('.').next().unwrap_or_default();
+            format!("{applied} applied{rate}, the source's time is {at}Z")
+        }
+        (ChannelState::Running, None) => format!("{applied} applied{rate}"),
+        _ => view.state_detail.clone(),
+    }
+}

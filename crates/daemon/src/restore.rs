@@ -1,0 +1,204 @@
+//! `restore`: a recording of a source's stream is applied to a target, up to an end, and exactly.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use csa_provider::binlog::GtidSet;
+use csa_provider::source::RecordingError;
+use csa_scheduler::until::Until;
+use tokio_util::sync::CancellationToken;
+
+use crate::archive::replay::{Extent, RecordedSource};
+use crate::channel::Supervisor;
+use crate::config::ChannelSettings;
+use crate::host::{Failure, micros_of};
+use crate::observe::view::{ChannelState, ChannelView};
+
+/// Time between two looks at the channel.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The end that an operator wants.
+#[derive(Debug, Clone)]
+pub(crate) enum Wanted {
+    /// Everything in the recording.
+    Everything,
+    /// Transactions committed before this moment, in microseconds since the epoch.
+    BeforeTime(u64),
+    /// Up to and including these transactions.
+    After(GtidSet),
+    /// Up to the first of these transactions.
+    Before(GtidSet),
+}
+
+/// A restore that is known to be possible.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) settings: ChannelSettings,
+    /// What the target has.
+    pub(crate) executed: GtidSet,
+    pub(crate) extent: Extent,
+    /// The recording ends before the moment that is wanted.
+    pub(crate) is_short: bool,
+}
+
+/// The end of a restore.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    pub(crate) view: ChannelView,
+    pub(crate) elapsed: Duration,
+    /// The end is reached; otherwise it was stopped before.
+    pub(crate) is_whole: bool,
+}
+
+/// Looks at the target and the recording, and decides where the channel of `settings` stops. Writes nothing.
+///
+/// # Errors
+/// The target refuses a channel, or the recording lacks what is needed.
+pub(crate) async fn plan(
+    mut settings: ChannelSettings,
+    recorded: RecordedSource,
+    wanted: Wanted,
+) -> Result<Planned, Failure> {
+    let target = csa_applier::preflight(&settings.target, &settings.name)
+        .await
+        .map_err(|error| Failure::Input(error.to_string()))?;
+    let executed = match target.checkpoint {
+        Some(checkpoint) => checkpoint.executed,
+        None => target.gtid_executed,
+    };
+    let input = |error: String| Failure::Input(error);
+    let mut stream = recorded.open().map_err(|error| input(error.to_string()))?;
+    let extent = stream.extent(&executed).await.map_err(|error| match error {
+        RecordingError::Away(why) => Failure::Runtime(why),
+        error => Failure::Input(error.to_string()),
+    })?;
+    let name = recorded.name();
+    let (until, is_short) = until(&name, wanted, &executed, &extent).map_err(input)?;
+    // Names the recording where a channel names its source, and is never connected to.
+    settings.source.host = name;
+    settings.source.failover = Vec::new();
+    settings.source.semi_sync = false;
+    settings.recorded = Some(recorded);
+    settings.archive = None;
+    settings.relay.archived = false;
+    settings.copies_first = false;
+    settings.is_start_unsaid = false;
+    settings.start_from = csa_applier::StartFrom::Target;
+    settings.applier.standby = false;
+    settings.until = Some(until);
+    Ok(Planned { settings, executed, extent, is_short })
+}
+
+/// Returns the end of the channel, and whether the recording ends before the moment that is wanted.
+fn until(
+    name: &str,
+    wanted: Wanted,
+    executed: &GtidSet,
+    extent: &Extent,
+) -> Result<(Until, bool), String> {
+    let mut known = extent.end.clone();
+    known.union(executed);
+    let lacks = |set: &GtidSet| {
+        let missing = set.difference(&known);
+        (!missing.is_empty()).then(|| {
+            format!(
+                "{name} does not have {}; it ends with {}, committed at {}",
+                missing.brief(),
+                extent.end.brief(),
+                extent.last_committed
+            )
+        })
+    };
+    let everything = Until::AfterGtids(known.clone());
+    match wanted {
+        Wanted::Everything => Ok((everything, false)),
+        Wanted::BeforeTime(time) => {
+            let last = micros_of(&extent.last_committed).unwrap_or(0);
+            Ok(if time > last { (everything, true) } else { (Until::BeforeTime(time), false) })
+        }
+        Wanted::After(set) => match lacks(&set) {
+            Some(why) => Err(why),
+            None => Ok((Until::AfterGtids(set), false)),
+        },
+        Wanted::Before(set) => {
+            let there = set.intersection(executed);
+            if !there.is_empty() {
+                return Err(format!("the target already has {}", there.brief()));
+            }
+            match lacks(&set) {
+                Some(why) => Err(why),
+                None => Ok((Until::BeforeGtids(set), false)),
+            }
+        }
+    }
+}
+
+/// Applies the recording until the end, `stop`, or a failure. `show` sees the channel a few times a second.
+///
+/// # Errors
+/// The cause of a failure; everything before it is committed, and the same command continues there.
+pub(crate) async fn restore(
+    planned: Planned,
+    stop: CancellationToken,
+    mut show: impl FnMut(&ChannelView),
+) -> Result<Restored, Failure> {
+    let begun = Instant::now();
+    let kill = CancellationToken::new();
+    let channel = Arc::new(Supervisor::new(planned.settings, stop.clone(), kill));
+    channel.start().await;
+    let is_whole = loop {
+        tokio::select! {
+            () = stop.cancelled() => break false,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        channel.sample();
+        let view = channel.view();
+        show(&view);
+        match view.state {
+            ChannelState::Stopped => break true,
+            ChannelState::Failed if view.next_attempt_seconds.is_none() => break false,
+            _ => {}
+        }
+    };
+    let view = channel.view();
+    stop.cancel();
+    let finished = channel.finish().await;
+    match (is_whole, &view.last_error) {
+        (false, Some(error)) => Err(Failure::Runtime(error.message.clone())),
+        _ => finished.map_err(Failure::Runtime).map(|()| Restored {
+            view,
+            elapsed: begun.elapsed(),
+            is_whole,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(intervals: &str) -> GtidSet {
+        format!("07070707-0707-0707-0707-070707070707:{intervals}").parse().expect("a set")
+    }
+
+    #[test]
+    fn ends_beyond_the_recording_are_refused_or_said() {
+        let extent = Extent {
+            end: set("1-20"),
+            last_committed: "2026-11-26T08:00:00Z".to_owned(),
+            ..Extent::default()
+        };
+        let has = set("1-10");
+        let at = |text: &str| Wanted::BeforeTime(micros_of(text).expect("a time"));
+        let decide = |wanted| until("file:///a", wanted, &has, &extent);
+        assert_eq!(decide(Wanted::Everything), Ok((Until::AfterGtids(set("1-20")), false)));
+        assert!(matches!(decide(at("2026-11-26T07:59:00Z")), Ok((Until::BeforeTime(_), false))));
+        assert!(matches!(decide(at("2026-11-26T08:01:00Z")), Ok((Until::AfterGtids(_), true))));
+        assert!(decide(Wanted::After(set("15"))).is_ok());
+        let beyond = decide(Wanted::After(set("19-21"))).expect_err("beyond");
+        assert!(beyond.contains(":21") && beyond.contains("08:00:00"), "{beyond}");
+        assert!(decide(Wanted::Before(set("15"))).is_ok());
+        let applied = decide(Wanted::Before(set("10-15"))).expect_err("applied");
+        assert!(applied.contains("already has"), "{applied}");
+    }
+}

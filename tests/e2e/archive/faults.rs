@@ -1,0 +1,201 @@
+//! The archive on a bad day: daemons are killed, the store is away, full or damaged, the source is reset.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use csa_tests::{Load, LoadOptions, Server, compare, eventually, prepare};
+
+use super::*;
+use crate::wait_state;
+
+fn busy() -> LoadOptions {
+    LoadOptions { rows: 200, tables: 2, clients: 3, rate: Some(200.0), ..LoadOptions::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_missing_after_kills_of_the_daemon() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    prepare(&source, &busy()).await;
+    let daemon = archiving(&source, &target, archive.path()).start();
+    let load = Load::start(&source, &busy());
+    for millis in [900, 1300, 2100, 500] {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        daemon.kill9();
+        daemon.start_again();
+    }
+    // The relay store is lost, and the source sends again what is archived already.
+    daemon.kill9();
+    std::fs::remove_dir_all(daemon.state_dir().join("test")).expect("removed");
+    daemon.start_again();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    load.stop().await;
+    archived(&daemon, &source).await;
+    assert_eq!(view(&daemon)["missing_transactions_total"], 0);
+    let said = daemon.commanded(&["archive", "verify"]);
+    let restored_to = Server::start("restored", &[]);
+    restored(&daemon, &restored_to, &[]);
+    compare(&source, &restored_to).await;
+
+    // Damage is found, and named.
+    let folder = history(archive.path());
+    let damaged = files(&folder).into_iter().find(|file| file.extension().is_some_and(|e| e == "binlog"));
+    let damaged = damaged.expect("a file");
+    let mut bytes = std::fs::read(&damaged).expect("readable");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&damaged, bytes).expect("writable");
+    let said_then = daemon.command(&["archive", "verify"]);
+    assert_eq!(said_then.code, Some(1), "{said}");
+    let name = damaged.file_name().expect("a name").to_string_lossy().into_owned();
+    assert!(said_then.out.contains(&name), "{said_then:?}");
+}
+
+/// Makes a folder writable or not; the tests may run as root, whom nothing else stops.
+fn close(folder: &Path, is_closed: bool) {
+    let parked = folder.with_extension("away");
+    match is_closed {
+        true => {
+            std::fs::rename(folder, &parked).expect("renamed");
+            // A file in its place, so that nothing can be created below it.
+            std::fs::write(folder, "").expect("written");
+            std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o400)).expect("set");
+        }
+        false => {
+            std::fs::remove_file(folder).expect("removed");
+            std::fs::rename(&parked, folder).expect("renamed");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)").await;
+    let daemon = archiving(&source, &target, archive.path())
+        .set("archive.required", true)
+        .set("relay.segment_size", "1MiB")
+        .set("relay.space_limit", "8MiB")
+        .start();
+    let row = "INSERT INTO d.t (b) VALUES (REPEAT('x', 200000))";
+    source.exec(row).await;
+    archived(&daemon, &source).await;
+    let channel = archive.path().join("test");
+    close(&channel, true);
+    for _ in 0..60 {
+        source.exec(row).await;
+    }
+    // All that fits is applied, and kept for the archive.
+    eventually("reception waits", DRAIN, async || {
+        daemon.status()["channels"][0]["state"] == "waiting_for_space" && view(&daemon)["error"].is_string()
+    })
+    .await;
+    let metrics = daemon.metrics();
+    assert!(metrics.contains("csa_archive_failing{channel=\"test\"} 1"), "{metrics}");
+    // A restart of the daemon forgets nothing of it.
+    daemon.kill9();
+    daemon.start_again();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    close(&channel, false);
+    archived(&daemon, &source).await;
+    assert_eq!(view(&daemon)["missing_transactions_total"], 0);
+    daemon.commanded(&["archive", "verify"]);
+
+    // Now the relay store may let go of them.
+    assert!(daemon.terminate().success());
+    daemon.set("archive.required", false);
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
+    source.exec(row).await;
+    archived(&daemon, &source).await;
+    let before_gap: String = source.gtid_executed().await;
+    close(&channel, true);
+    for _ in 0..60 {
+        source.exec(row).await;
+    }
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    close(&channel, false);
+    source.exec("DELETE FROM d.t WHERE id < 10").await;
+    archived(&daemon, &source).await;
+    assert!(view(&daemon)["missing_transactions_total"].as_u64() > Some(0), "{}", view(&daemon));
+    compare(&source, &target).await;
+    let said = daemon.command(&["archive", "verify"]);
+    assert!(said.code == Some(1) && said.out.contains("a gap of"), "{said:?}");
+    // A restore ends before the gap, and says so.
+    let restored_to = Server::start("restored", &[]);
+    let said = not_restored(&daemon, &restored_to, &[]);
+    assert!(said.contains("transactions are missing before"), "{said}");
+    restored(&daemon, &restored_to, &["--until", &before_gap]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_was_reset_begins_another_history() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    source.exec("INSERT INTO d.t VALUES (1); INSERT INTO d.t VALUES (2)").await;
+    let daemon = archiving(&source, &target, archive.path()).start();
+    archived(&daemon, &source).await;
+    assert!(daemon.terminate().success());
+    let first = history(archive.path());
+
+    // The same numbers again for other transactions, and the target begins anew.
+    source.exec("RESET BINARY LOGS AND GTIDS; DROP DATABASE d").await;
+    source.exec("CREATE DATABASE d; CREATE TABLE d.other (id INT PRIMARY KEY)").await;
+    source.exec("INSERT INTO d.other VALUES (8); INSERT INTO d.other VALUES (9)").await;
+    source.exec("INSERT INTO d.other VALUES (10); INSERT INTO d.other VALUES (11)").await;
+    target.exec("DROP DATABASE d; DROP DATABASE csa; RESET BINARY LOGS AND GTIDS").await;
+    std::fs::remove_dir_all(daemon.state_dir().join("test")).expect("removed");
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    archived(&daemon, &source).await;
+    let histories = files(&archive.path().join("test"));
+    assert_eq!(histories.len(), 2, "{histories:?}\n{}", daemon.log_tail());
+    assert!(daemon.log().contains("begins another history"), "{}", daemon.log_tail());
+    let one = Server::start("restored", &[]);
+    restored(&daemon, &one, &[]);
+    compare(&source, &one).await;
+    // The earlier one is still there.
+    let other = Server::start("earlier", &[]);
+    let name = first.file_name().expect("a name").to_string_lossy().into_owned();
+    restored(&daemon, &other, &["--history", &name]);
+    assert_eq!(other.value::<u8>("SELECT COUNT(*) FROM d.t").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_files_go_unless_a_backup_needs_them() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = archiving(&source, &target, archive.path()).start();
+    archived(&daemon, &source).await;
+    let backup = source.gtid_executed().await;
+    for id in 0..3 {
+        source.exec(&format!("INSERT INTO d.t VALUES ({id})")).await;
+        archived(&daemon, &source).await;
+    }
+    let folder = history(archive.path());
+    let count = || files(&folder).iter().filter(|f| f.extension().is_some_and(|e| e == "binlog")).count();
+    let all = count();
+    assert!(all >= 4, "{all}");
+    daemon.commanded(&["archive", "pin", "full", "--gtid-set", &backup]);
+    let said = daemon.command(&["archive", "pin", "full", "--gtid-set", &backup]);
+    assert!(said.error.contains("already"), "{said:?}");
+    assert!(daemon.commanded(&["archive", "pins"]).contains("full"));
+    // Everything is older than a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(daemon.terminate().success());
+    daemon.set("archive.keep", "1s");
+    daemon.start_again();
+    eventually("what the backup has goes", DRAIN, async || count() < all).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(), 3, "the backup lacks three transactions");
+    daemon.commanded(&["archive", "unpin", "full"]);
+    assert!(daemon.terminate().success());
+    daemon.start_again();
+    eventually("all but the last go", DRAIN, async || count() == 1).await;
+    source.exec("INSERT INTO d.t VALUES (9)").await;
+    archived(&daemon, &source).await;
+    daemon.commanded(&["archive", "verify"]);
+}

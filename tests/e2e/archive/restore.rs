@@ -1,0 +1,180 @@
+//! What is archived is restored to any transaction and any moment, exactly.
+
+use std::time::Duration;
+
+use csa_tests::{Compare, Load, LoadOptions, Server, compare, eventually, prepare};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use super::*;
+
+fn busy() -> LoadOptions {
+    LoadOptions { rows: 300, tables: 2, clients: 4, rate: Some(300.0), ..LoadOptions::default() }
+}
+
+/// The server's own replica, whose applier is stopped.
+async fn own_replica(source: &Server) -> Server {
+    let replica = Server::start("replica", &[]);
+    replica.follow(source).await;
+    replica.exec("STOP REPLICA SQL_THREAD").await;
+    replica
+}
+
+/// Lets the server's own applier go on to the end of a set, and no further.
+async fn follow_until(replica: &Server, set: &str) {
+    replica.exec(&format!("START REPLICA SQL_THREAD UNTIL SQL_AFTER_GTIDS='{set}'")).await;
+    let reached = format!("SELECT GTID_SUBSET('{set}', @@GLOBAL.gtid_executed)");
+    eventually("the server's own replica is there", DRAIN, async || {
+        replica.value::<u8>(&reached).await == 1
+            && replica
+                .value::<String>(
+                    "SELECT SERVICE_STATE FROM performance_schema.replication_applier_status",
+                )
+                .await
+                == "OFF"
+    })
+    .await;
+}
+
+/// Compares a restored server with the server's own replica at the same place.
+async fn equal(restored: &Server, replica: &Server) {
+    let compared = Compare::new().ignore_schema("csa").run(replica, restored).await;
+    compared.unwrap_or_else(|difference| panic!("{difference}"));
+}
+
+/// Returns the transactions that a restored target has, by the words of the command.
+fn holds(said: &str) -> &str {
+    let line = said.lines().find(|line| line.contains(" applied in ")).unwrap_or_else(|| panic!("{said}"));
+    line.rsplit_once(" has ").expect("a set").1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_transactions_and_moments_are_restored_exactly() {
+    let (source, target) = Server::pair(&[], &[]);
+    let (archive, replica) = (folder(), own_replica(&source).await);
+    let empty = Server::start("restored", &[]);
+    prepare(&source, &busy()).await;
+    let first: u64 = source.value("SELECT SUBSTRING_INDEX(@@gtid_executed, '-', -1) + 0").await;
+    let daemon = archiving(&source, &target, archive.path())
+        .set("archive.compression", "zstd")
+        .start();
+    let load = Load::start(&source, &busy());
+    let mut moments = Vec::new();
+    for _ in 0..6 {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let now = "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ')";
+        moments.push(source.value::<String>(now).await);
+    }
+    source.exec("CREATE TABLE sbtest.late (id INT PRIMARY KEY)").await;
+    load.stop().await;
+    archived(&daemon, &source).await;
+    let uuid: String = source.value("SELECT @@server_uuid").await;
+    let last: u64 = source.value("SELECT SUBSTRING_INDEX(@@gtid_executed, '-', -1) + 0").await;
+
+    // Random transactions, each restore beginning where the one before it ended.
+    let mut random = StdRng::seed_from_u64(last);
+    let mut ends: Vec<u64> = (0..6).map(|_| random.random_range(first..last)).collect();
+    ends.sort_unstable();
+    for end in ends {
+        let set = format!("{uuid}:1-{end}");
+        let said = restored(&daemon, &empty, &["--until", &set]);
+        assert_eq!(holds(&said), set);
+        follow_until(&replica, &set).await;
+        equal(&empty, &replica).await;
+    }
+
+    // Moments, into a server that is empty again for each of them.
+    let exported = folder();
+    daemon.commanded(&["archive", "export", &exported.path().display().to_string()]);
+    let commits = commits(&mysqlbinlog(&files(exported.path())));
+    assert_eq!(commits.len() as u64, last, "every transaction is in the files");
+    for moment in &moments {
+        let server = Server::start("moment", &[]);
+        let said = restored(&daemon, &server, &["--until", moment]);
+        let micros: u64 = source
+            .value(&format!("SELECT CAST(UNIX_TIMESTAMP(CONVERT_TZ('{}', '+00:00', @@time_zone)) * 1000000 AS UNSIGNED)", moment.trim_end_matches('Z').replace('T', " ")))
+            .await;
+        let end = commits.iter().take_while(|commit| **commit < micros).count();
+        assert_eq!(holds(&said), format!("{uuid}:1-{end}"), "{moment}");
+    }
+
+    // Everything, and the channel goes on from there with another target.
+    let said = restored(&daemon, &empty, &[]);
+    assert!(said.contains("is reached"), "{said}");
+    compare(&source, &empty).await;
+    assert!(daemon.terminate().success());
+    source.exec("INSERT INTO sbtest.late VALUES (7)").await;
+    daemon.set("target.port", i64::from(empty.port));
+    daemon.start_again();
+    daemon.wait_drained(&source, &empty, DRAIN).await;
+    compare(&source, &empty).await;
+}
+
+/// Returns the time of each commit in a text of mysqlbinlog, in microseconds.
+fn commits(text: &str) -> Vec<u64> {
+    let stamp = |line: &str| line.strip_prefix("# original_commit_timestamp=")?.split(' ').next()?.parse().ok();
+    text.lines().filter_map(stamp).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_is_killed_goes_on_and_binary_logs_serve_too() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    let options = LoadOptions { rate: None, ..busy() };
+    prepare(&source, &options).await;
+    let daemon = archiving(&source, &target, archive.path()).start();
+    write_for(&source, &options, Duration::from_secs(3)).await;
+    // Rows larger than a request, and a statement between them.
+    source.exec("CREATE TABLE sbtest.wide (id INT PRIMARY KEY, b LONGBLOB)").await;
+    source.exec("SET SESSION max_allowed_packet=DEFAULT; INSERT INTO sbtest.wide SELECT n, REPEAT('x', 3000000) FROM (SELECT 1 n UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6) t").await;
+    source.exec("FLUSH BINARY LOGS; UPDATE sbtest.wide SET b = REPEAT('y', 10) WHERE id = 3").await;
+    archived(&daemon, &source).await;
+    let plan = Server::start("restored", &[]);
+    let said = restored(&daemon, &plan, &["--plan"]);
+    assert!(said.contains("nothing was applied"), "{said}");
+    let schemas = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name='sbtest'";
+    assert_eq!(plan.value::<u8>(schemas).await, 0);
+
+    // Killed in the middle, twice; then the same command again.
+    for millis in [1200, 1700] {
+        let mut running = Command::new(Daemon::executable())
+            .arg("--config")
+            .arg(daemon.config_path())
+            .args(into(&plan))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("running restore");
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        let _ = running.kill();
+        let _ = running.wait();
+    }
+    restored(&daemon, &plan, &[]);
+    compare(&source, &plan).await;
+    let said = daemon.commanded(&["archive", "verify"]);
+    assert!(said.contains("transactions read"), "{said}");
+
+    // The files of the server itself, with the last one still open.
+    let other = Server::start("binlogs", &[]);
+    let binlogs = folder();
+    let data: String = source.value("SELECT @@datadir").await;
+    for file in files(Path::new(&data)) {
+        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+        if name.strip_prefix("binlog.").is_some_and(|number| number.parse::<u32>().is_ok()) {
+            std::fs::copy(&file, binlogs.path().join(&name)).expect("copied");
+        }
+    }
+    let place = binlogs.path().display().to_string();
+    restored(&daemon, &other, &["--binlogs", &place]);
+    compare(&source, &other).await;
+
+    // What is not there is said before anything is applied.
+    let third = Server::start("refused", &[]);
+    let uuid: String = source.value("SELECT @@server_uuid").await;
+    let said = not_restored(&daemon, &third, &["--until", &format!("{uuid}:999999")]);
+    assert!(said.contains("does not have") && said.contains(":999999"), "{said}");
+    std::fs::remove_file(&files(binlogs.path())[0]).expect("removed");
+    let said = not_restored(&daemon, &third, &["--binlogs", &place]);
+    assert!(said.contains("missing before") && said.contains("Restore a backup"), "{said}");
+    let said = not_restored(&daemon, &third, &["--archive", "file:///nowhere"]);
+    assert!(said.contains("/nowhere"), "{said}");
+}
