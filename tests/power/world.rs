@@ -237,6 +237,7 @@ fn relay_options(directory: PathBuf) -> RelayStoreOptions {
         space_limit: 0,
         min_free_disk: 0,
         sync: SyncPolicy::Os,
+        archived: false,
         tail_bytes: RelayStoreOptions::TAIL_BYTES,
         frame_bytes: RelayStoreOptions::FRAME_BYTES,
         wake_bytes: RelayStoreOptions::WAKE_BYTES,

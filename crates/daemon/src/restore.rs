@@ -156,7 +156,8 @@ pub(crate) async fn restore(
         show(&view);
         match view.state {
             ChannelState::Stopped => break true,
-            ChannelState::Failed if view.next_attempt_seconds.is_none() => break false,
+            // A channel would try again in a minute; whoever restores wants to know at once.
+            ChannelState::Failed => break false,
             _ => {}
         }
     };

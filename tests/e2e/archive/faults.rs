@@ -24,12 +24,15 @@ async fn nothing_is_missing_after_kills_of_the_daemon() {
         daemon.kill9();
         daemon.start_again();
     }
+    load.stop().await;
     // The relay store is lost, and the source sends again what is archived already.
+    daemon.commanded(&["pause"]);
+    write_for(&source, &busy(), Duration::from_secs(1)).await;
+    archived(&daemon, &source).await;
     daemon.kill9();
     std::fs::remove_dir_all(daemon.state_dir().join("test")).expect("removed");
     daemon.start_again();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    load.stop().await;
+    write_for(&source, &busy(), Duration::from_secs(1)).await;
     archived(&daemon, &source).await;
     assert_eq!(view(&daemon)["missing_transactions_total"], 0);
     let said = daemon.commanded(&["archive", "verify"]);
@@ -39,7 +42,8 @@ async fn nothing_is_missing_after_kills_of_the_daemon() {
 
     // Damage is found, and named.
     let folder = history(archive.path());
-    let damaged = files(&folder).into_iter().find(|file| file.extension().is_some_and(|e| e == "binlog"));
+    let damaged =
+        files(&folder).into_iter().find(|file| file.extension().is_some_and(|e| e == "binlog"));
     let damaged = damaged.expect("a file");
     let mut bytes = std::fs::read(&damaged).expect("readable");
     let middle = bytes.len() / 2;
@@ -72,7 +76,9 @@ fn close(folder: &Path, is_closed: bool) {
 async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
-    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)").await;
+    source
+        .exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+        .await;
     let daemon = archiving(&source, &target, archive.path())
         .set("archive.required", true)
         .set("relay.segment_size", "1MiB")
@@ -87,8 +93,11 @@ async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
         source.exec(row).await;
     }
     // All that fits is applied, and kept for the archive.
+    // A directory that is not mounted is no new archive.
+    assert!(files(archive.path()).iter().all(|file| file.is_file() || file.ends_with("test.away")));
     eventually("reception waits", DRAIN, async || {
-        daemon.status()["channels"][0]["state"] == "waiting_for_space" && view(&daemon)["error"].is_string()
+        daemon.status()["channels"][0]["state"] == "waiting_for_space"
+            && view(&daemon)["error"].is_string()
     })
     .await;
     let metrics = daemon.metrics();
@@ -141,7 +150,7 @@ async fn a_source_that_was_reset_begins_another_history() {
     let first = history(archive.path());
 
     // The same numbers again for other transactions, and the target begins anew.
-    source.exec("RESET BINARY LOGS AND GTIDS; DROP DATABASE d").await;
+    source.exec("DROP DATABASE d; RESET BINARY LOGS AND GTIDS").await;
     source.exec("CREATE DATABASE d; CREATE TABLE d.other (id INT PRIMARY KEY)").await;
     source.exec("INSERT INTO d.other VALUES (8); INSERT INTO d.other VALUES (9)").await;
     source.exec("INSERT INTO d.other VALUES (10); INSERT INTO d.other VALUES (11)").await;
@@ -176,7 +185,8 @@ async fn old_files_go_unless_a_backup_needs_them() {
         archived(&daemon, &source).await;
     }
     let folder = history(archive.path());
-    let count = || files(&folder).iter().filter(|f| f.extension().is_some_and(|e| e == "binlog")).count();
+    let count =
+        || files(&folder).iter().filter(|f| f.extension().is_some_and(|e| e == "binlog")).count();
     let all = count();
     assert!(all >= 4, "{all}");
     daemon.commanded(&["archive", "pin", "full", "--gtid-set", &backup]);

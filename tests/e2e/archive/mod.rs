@@ -48,7 +48,8 @@ fn into(server: &Server) -> Vec<String> {
 #[track_caller]
 fn restored(daemon: &Daemon, server: &Server, more: &[&str]) -> String {
     let arguments = into(server);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    let arguments: Vec<&str> =
+        arguments.iter().map(String::as_str).chain(more.iter().copied()).collect();
     daemon.commanded(&arguments)
 }
 
@@ -56,7 +57,8 @@ fn restored(daemon: &Daemon, server: &Server, more: &[&str]) -> String {
 #[track_caller]
 fn not_restored(daemon: &Daemon, server: &Server, more: &[&str]) -> String {
     let arguments = into(server);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    let arguments: Vec<&str> =
+        arguments.iter().map(String::as_str).chain(more.iter().copied()).collect();
     let said = daemon.command(&arguments);
     assert_ne!(said.code, Some(0), "{said:?}");
     said.error

@@ -44,7 +44,8 @@ async fn equal(restored: &Server, replica: &Server) {
 
 /// Returns the transactions that a restored target has, by the words of the command.
 fn holds(said: &str) -> &str {
-    let line = said.lines().find(|line| line.contains(" applied in ")).unwrap_or_else(|| panic!("{said}"));
+    let line =
+        said.lines().find(|line| line.contains(" applied in ")).unwrap_or_else(|| panic!("{said}"));
     line.rsplit_once(" has ").expect("a set").1
 }
 
@@ -55,9 +56,8 @@ async fn random_transactions_and_moments_are_restored_exactly() {
     let empty = Server::start("restored", &[]);
     prepare(&source, &busy()).await;
     let first: u64 = source.value("SELECT SUBSTRING_INDEX(@@gtid_executed, '-', -1) + 0").await;
-    let daemon = archiving(&source, &target, archive.path())
-        .set("archive.compression", "zstd")
-        .start();
+    let daemon =
+        archiving(&source, &target, archive.path()).set("archive.compression", "zstd").start();
     let load = Load::start(&source, &busy());
     let mut moments = Vec::new();
     for _ in 0..6 {
@@ -112,7 +112,9 @@ async fn random_transactions_and_moments_are_restored_exactly() {
 
 /// Returns the time of each commit in a text of mysqlbinlog, in microseconds.
 fn commits(text: &str) -> Vec<u64> {
-    let stamp = |line: &str| line.strip_prefix("# original_commit_timestamp=")?.split(' ').next()?.parse().ok();
+    let stamp = |line: &str| {
+        line.strip_prefix("# original_commit_timestamp=")?.split(' ').next()?.parse().ok()
+    };
     text.lines().filter_map(stamp).collect()
 }
 
@@ -126,7 +128,7 @@ async fn a_restore_that_is_killed_goes_on_and_binary_logs_serve_too() {
     write_for(&source, &options, Duration::from_secs(3)).await;
     // Rows larger than a request, and a statement between them.
     source.exec("CREATE TABLE sbtest.wide (id INT PRIMARY KEY, b LONGBLOB)").await;
-    source.exec("SET SESSION max_allowed_packet=DEFAULT; INSERT INTO sbtest.wide SELECT n, REPEAT('x', 3000000) FROM (SELECT 1 n UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6) t").await;
+    source.exec("INSERT INTO sbtest.wide SELECT n, REPEAT('x', 3000000) FROM (SELECT 1 n UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6) t").await;
     source.exec("FLUSH BINARY LOGS; UPDATE sbtest.wide SET b = REPEAT('y', 10) WHERE id = 3").await;
     archived(&daemon, &source).await;
     let plan = Server::start("restored", &[]);

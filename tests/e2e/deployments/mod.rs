@@ -2,6 +2,7 @@
 //! test-deployments` runs these; `make test` leaves them out.
 
 mod alerts;
+mod archive_s3;
 mod containers;
 mod files;
 mod guides;

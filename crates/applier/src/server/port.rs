@@ -66,12 +66,8 @@ impl Target {
     /// Returns the same account and settings on another server.
     #[must_use]
     pub fn at(&self, host: &str, port: u16) -> Self {
-        let options = TargetOptions {
-            host: host.to_owned(),
-            port,
-            socket: None,
-            ..(*self.options).clone()
-        };
+        let options =
+            TargetOptions { host: host.to_owned(), port, socket: None, ..(*self.options).clone() };
         Self { options: Arc::new(options), ..self.clone() }
     }
 

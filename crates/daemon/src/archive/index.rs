@@ -7,7 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub(crate) const FORMAT: u32 = 1;
 
 /// The form in which a file is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Compression {
     /// As mysqlbinlog reads it.
@@ -94,7 +96,10 @@ pub(crate) struct Pin {
 mod gtid_set {
     use super::*;
 
-    pub(super) fn serialize<S: Serializer>(set: &GtidSet, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        set: &GtidSet,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(set)
     }
 

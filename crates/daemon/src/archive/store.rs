@@ -226,7 +226,8 @@ impl Archive {
 
     fn of(&self, what: &str, error: object_store::Error) -> ArchiveError {
         match error {
-            object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. } => {
+            object_store::Error::AlreadyExists { .. }
+            | object_store::Error::Precondition { .. } => {
                 ArchiveError::Overtaken { url: self.url.clone(), number: 0 }
             }
             error => self.away(what, causes(&error)),

@@ -222,7 +222,8 @@ impl Reception {
     ) -> Result<Option<JoinHandle<()>>, ChannelError> {
         let Some(options) = &settings.archive else { return Ok(None) };
         let (source, status) = (self.watch.source(), self.watch.archive());
-        let uploader = Uploader::new(options, &settings.name, Arc::clone(store), source, status);
+        let (name, directory) = (&settings.name, settings.directory());
+        let uploader = Uploader::new(options, name, directory, Arc::clone(store), source, status);
         let uploader = uploader.map_err(|error| ChannelError::State(error.to_string()))?;
         Ok(Some(tokio::spawn(uploader.run(halt.clone()).in_current_span())))
     }

@@ -111,7 +111,14 @@ async fn histories(archive: &Archive, wanted: Option<&str>) -> Result<Vec<Histor
 async fn list(archive: &Archive, wanted: Option<&str>) -> Result<(), Failure> {
     for history in histories(archive, wanted).await? {
         say!("history {}", history.name);
-        say!("{:>8} {:>12} {:>12}  {:<27} {:<27} transactions", "file", "count", "bytes", "first commit", "last commit");
+        say!(
+            "{:>8} {:>12} {:>12}  {:<27} {:<27} transactions",
+            "file",
+            "count",
+            "bytes",
+            "first commit",
+            "last commit"
+        );
         for number in history.objects().await.map_err(failure)?.numbers {
             let Some(file) = history.index(number).await.map_err(failure)? else { continue };
             if !file.missing.is_empty() {
@@ -205,11 +212,7 @@ async fn read(history: &History, file: FileIndex) -> Result<u64, ArchiveError> {
     Ok(transactions)
 }
 
-async fn export(
-    archive: &Archive,
-    wanted: Option<&str>,
-    directory: &Path,
-) -> Result<(), Failure> {
+async fn export(archive: &Archive, wanted: Option<&str>, directory: &Path) -> Result<(), Failure> {
     let of = |error: std::io::Error| Failure::Runtime(format!("{}: {error}", directory.display()));
     std::fs::create_dir_all(directory).map_err(of)?;
     let mut files = 0;

@@ -18,8 +18,8 @@ use csa_scheduler::until::Until;
 use secrecy::SecretString;
 
 use super::declared_keys::{
-    ApplierConfig, ArchiveConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Gtids, Mode, RelayConfig,
-    RowImage, Rows, SourceConfig, TargetConfig, Tls,
+    ApplierConfig, ArchiveConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Gtids, Mode,
+    RelayConfig, RowImage, Rows, SourceConfig, TargetConfig, Tls,
 };
 use super::error::ConfigError;
 use super::replication;

@@ -36,14 +36,8 @@ pub(crate) struct Duration(pub(crate) time::Duration);
 pub(crate) struct Size(pub(crate) u64);
 
 /// The units from small to large.
-const TIMES: [(&str, u64); 6] = [
-    ("ms", 1),
-    ("s", 1000),
-    ("min", 60_000),
-    ("m", 60_000),
-    ("h", 3_600_000),
-    ("d", 86_400_000),
-];
+const TIMES: [(&str, u64); 6] =
+    [("ms", 1), ("s", 1000), ("min", 60_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 const SIZES: [(&str, u64); 10] = [
     ("", 1),
     ("B", 1),

@@ -140,11 +140,7 @@ impl<R: Recording> RecordedProvider<R> {
     }
 
     /// Reads from the first transaction that the sink lacks, until something fails.
-    async fn read<S: TransactionSink>(
-        &mut self,
-        sink: &mut S,
-        pauses: &mut Backoff,
-    ) -> ReadingEnd {
+    async fn read<S: TransactionSink>(&mut self, sink: &mut S, pauses: &mut Backoff) -> ReadingEnd {
         match self.try_read(sink, pauses).await {
             Ok(never) => match never {},
             Err(end) => end,

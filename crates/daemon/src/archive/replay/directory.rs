@@ -198,7 +198,8 @@ impl PlainFile {
                 return Ok(event);
             }
             chunk.resize(CHUNK, 0);
-            let read = self.file.read(&mut chunk).await.map_err(|error| wrong(&self.path, error))?;
+            let read =
+                self.file.read(&mut chunk).await.map_err(|error| wrong(&self.path, error))?;
             if read == 0 {
                 return Ok(None);
             }

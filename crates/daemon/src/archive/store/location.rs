@@ -55,8 +55,15 @@ impl ArchiveLocation {
                     .to_owned(),
             ));
         }
-        let (scheme, path) =
-            ObjectStoreScheme::parse(&url).map_err(|error| wrong(&self.url, &error))?;
+        // The client's library takes the process's choice; another one may have been made before.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let other = || {
+            ArchiveError::Location(format!(
+                "{}: an archive is kept in s3:, gs:, az: or file: URLs",
+                self.url
+            ))
+        };
+        let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|_| other())?;
         let store: Arc<dyn ObjectStore> = match scheme {
             ObjectStoreScheme::Local => return self.directory(&url),
             ObjectStoreScheme::AmazonS3 => built!(AmazonS3Builder, self, "aws_endpoint"),
@@ -66,12 +73,7 @@ impl ArchiveLocation {
             ObjectStoreScheme::MicrosoftAzure => {
                 built!(MicrosoftAzureBuilder, self, "azure_storage_account_name")
             }
-            _ => {
-                return Err(ArchiveError::Location(format!(
-                    "{}: an archive is kept in s3:, gs:, az: or file: URLs",
-                    self.url
-                )));
-            }
+            _ => return Err(other()),
         };
         Ok((store, path))
     }

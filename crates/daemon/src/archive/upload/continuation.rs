@@ -81,7 +81,11 @@ mod tests {
     fn what_was_purged_before_is_missing() {
         assert_eq!(decide("1-10", "1-14", "1-20", None), Continuation::AskSource);
         assert_eq!(decide("1-10", "1-14", "1-20", Some("1-20")), same("11-14"));
-        assert_eq!(decide("1-10", "1-14", "1-20", Some("1-12")), same("11-12"), "others are not ours");
+        assert_eq!(
+            decide("1-10", "1-14", "1-20", Some("1-12")),
+            same("11-12"),
+            "others are not ours"
+        );
     }
 
     #[test]

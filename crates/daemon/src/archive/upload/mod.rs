@@ -5,11 +5,13 @@
 //! an index, which nobody reads and a later sweep deletes.
 
 mod continuation;
+mod marker;
 mod overlap;
 mod part;
 mod retention;
 mod status;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +30,9 @@ use super::layout;
 use super::store::{Archive, ArchiveError, ArchiveLocation, History, Result};
 use crate::host::{blocking, rfc3339};
 use continuation::{Continuation, Standing, continuation};
-use part::{Finished, Made, PartMaker};
+use marker::MarkerFile;
 pub(super) use part::hex;
+use part::{Finished, Made, PartMaker};
 pub(crate) use status::ArchiveStatus;
 
 /// Pause between two looks at a relay store that has nothing new.
@@ -63,6 +66,7 @@ pub(crate) struct Uploader {
     store: Arc<RelayStore>,
     source: Arc<SourceStatus>,
     status: Arc<ArchiveStatus>,
+    marker: MarkerFile,
     /// Names this run in the indexes that it writes.
     writer: String,
     swept: Option<Instant>,
@@ -80,25 +84,28 @@ struct Tail {
 }
 
 impl Uploader {
-    /// Makes the uploader of a channel.
+    /// Makes the uploader of a channel whose state is kept in `directory`.
     ///
     /// # Errors
     /// The place of the archive is wrong.
     pub(crate) fn new(
         options: &ArchiveOptions,
         channel: &str,
+        directory: &Path,
         store: Arc<RelayStore>,
         source: Arc<SourceStatus>,
         status: Arc<ArchiveStatus>,
     ) -> Result<Self> {
         let archive = Archive::open(&options.location, channel)?;
-        Ok(Self::over(archive, options, channel, store, source, status))
+        let marker = MarkerFile::in_directory(directory);
+        Ok(Self::over(archive, options, channel, marker, store, source, status))
     }
 
     fn over(
         archive: Archive,
         options: &ArchiveOptions,
         channel: &str,
+        marker: MarkerFile,
         store: Arc<RelayStore>,
         source: Arc<SourceStatus>,
         status: Arc<ArchiveStatus>,
@@ -111,6 +118,7 @@ impl Uploader {
             store,
             source,
             status,
+            marker,
             writer: Uuid::new_v4().to_string(),
             swept: None,
         }
@@ -158,6 +166,9 @@ impl Uploader {
         let (compression, size) = (self.options.compression, self.options.file_size);
         let made = blocking(move || PartMaker::new(store.reader(archived), compression, size));
         let mut maker = made.await.map_err(|panic| self.broken(&panic.to_string()))?;
+        if let Err(error) = self.marker.remember(self.archive.url(), &tail.history.name) {
+            return Err(self.away("remembering the history", &error));
+        }
         self.status.continues(&tail.history.name, tail.next - 1, &tail.archived);
         info!(
             archive = self.archive.url(), history = tail.history.name, next = tail.next,
@@ -170,8 +181,7 @@ impl Uploader {
 
     /// Adds one file.
     async fn add(&mut self, mut maker: PartMaker, tail: &mut Tail) -> Result<PartMaker> {
-        let name =
-            layout::file_name(tail.next, random(), self.options.compression.extension());
+        let name = layout::file_name(tail.next, random(), self.options.compression.extension());
         let mut writer = tail.history.writer(&name);
         let written = loop {
             let (before, interval) = (tail.before(), self.options.interval);
@@ -226,7 +236,9 @@ impl Uploader {
                 let stored = stored.map_or_else(|| "nothing".to_owned(), |n| format!("{n} bytes"));
                 return Err(self.away(
                     "writing a file",
-                    &format!("{stored_bytes} bytes of {name} were accepted, the store has {stored}"),
+                    &format!(
+                        "{stored_bytes} bytes of {name} were accepted, the store has {stored}"
+                    ),
                 ));
             }
         }
@@ -282,7 +294,11 @@ impl Uploader {
 
     /// Finds the end of the archive, and decides how it continues.
     async fn tail(&mut self) -> Result<Tail> {
-        let last = self.archive.histories().await?.pop();
+        let mut histories = self.archive.histories().await?;
+        if let Some(why) = self.marker.missing_from(self.archive.url(), &histories) {
+            return Err(self.away("looking for its last history", &why));
+        }
+        let last = histories.pop();
         let Some(last) = last else { return self.begin(String::new()).await };
         let history = self.archive.history(&last);
         let objects = history.objects().await?;
@@ -319,12 +335,19 @@ impl Uploader {
     /// Decides how the archive continues, once the source has answered if that is needed.
     async fn decide(&self, archived: &GtidSet) -> Continuation {
         loop {
-            let source = self.source.view().executed;
+            let received = self.store.received_so_far();
+            // What it had when the link was made, and what it has sent since.
+            let source = self.source.view().executed.map(|executed| {
+                let mut source = received.difference(self.store.received());
+                source.union(&executed);
+                source
+            });
+            let before = &self.store.before();
             let decided = continuation(&Standing {
                 archived,
-                before: &self.store.before(),
-                received: &self.store.received_so_far(),
-                source: source.as_deref(),
+                before,
+                received: &received,
+                source: source.as_ref(),
             });
             if decided != Continuation::AskSource {
                 return decided;
@@ -386,11 +409,7 @@ struct Relief {
 }
 
 impl Relief {
-    fn new(
-        options: &ArchiveOptions,
-        store: Arc<RelayStore>,
-        status: Arc<ArchiveStatus>,
-    ) -> Self {
+    fn new(options: &ArchiveOptions, store: Arc<RelayStore>, status: Arc<ArchiveStatus>) -> Self {
         let patience = PATIENCE.max(options.interval * 2);
         Self { store, status, is_required: options.is_required, patience }
     }

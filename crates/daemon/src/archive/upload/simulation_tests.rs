@@ -31,6 +31,9 @@ use super::*;
 use crate::archive::index::{self, FileIndex};
 use crate::archive::replay::FileReader;
 
+/// Nothing, or what is wrong with an archive.
+type Judgement = std::result::Result<(), String>;
+
 /// Transactions of a run.
 const TRANSACTIONS: u64 = 60;
 
@@ -153,6 +156,7 @@ struct World {
     options: ArchiveOptions,
     uploaders: Vec<JoinHandle<()>>,
     status: Arc<ArchiveStatus>,
+    state: tempfile::TempDir,
 }
 
 impl World {
@@ -197,6 +201,7 @@ impl World {
             options,
             uploaders: Vec::new(),
             status: Arc::default(),
+            state: tempfile::tempdir().expect("a directory"),
         }
     }
 
@@ -212,6 +217,7 @@ impl World {
             self.archive(),
             &self.options,
             "test",
+            MarkerFile::in_directory(self.state.path()),
             Arc::clone(&self.relay),
             source,
             Arc::clone(&self.status),
@@ -232,31 +238,33 @@ impl World {
         }
     }
 
-    /// The target has committed everything that was received.
-    fn release(&self) {
-        let mut reader = self.relay.reader(GtidSet::new());
-        let mut end = None;
-        while let Some(transaction) = reader.next_now().expect("readable") {
-            end = Some(transaction.end);
-        }
-        if let Some(end) = end {
-            self.relay.release(end);
-        }
+    /// The target commits everything that was received, now and then.
+    fn commit(&self) -> JoinHandle<()> {
+        let relay = Arc::clone(&self.relay);
+        tokio::spawn(async move {
+            let mut reader = relay.reader(GtidSet::new());
+            loop {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+                while let Some(transaction) = reader.next_now().expect("readable") {
+                    relay.release(transaction.end);
+                }
+            }
+        })
     }
 
-    async fn run(mut self) -> Result<(), String> {
+    async fn run(mut self) -> Judgement {
         let format = csa_provider::binlog::RawEvent::trusted(
             format_description().raw().clone(),
             csa_provider::binlog::ChecksumAlgorithm::Crc32,
         );
         self.inlet.append(format.expect("well-formed"), Placement::Outside).await.expect("room");
+        let committing = self.commit();
         self.upload();
         for gno in 1..=TRANSACTIONS {
             self.receive(gno).await;
             if self.random.random_ratio(1, 2) {
                 let pause = self.random.random_range(0..3000);
                 tokio::time::sleep(Duration::from_millis(pause)).await;
-                self.release();
             }
             if self.random.random_ratio(1, 12) {
                 // Killed, or not: then there are two.
@@ -269,7 +277,6 @@ impl World {
             }
         }
         self.inlet.stored().await;
-        self.release();
         // The good days.
         *self.store.faults.lock() = 0;
         for _ in 0..600 {
@@ -279,6 +286,7 @@ impl World {
             }
         }
         tokio::time::sleep(Duration::from_secs(200)).await;
+        committing.abort();
         for uploader in &self.uploaders {
             uploader.abort();
         }
@@ -286,7 +294,7 @@ impl World {
     }
 
     /// Reads the archive as a restore does.
-    async fn judge(&self) -> Result<(), String> {
+    async fn judge(&self) -> Judgement {
         let archive = self.archive();
         let of = |error: ArchiveError| error.to_string();
         let histories = archive.histories().await.map_err(of)?;
@@ -330,7 +338,7 @@ impl World {
 }
 
 /// Runs a seed; a bug counts as found if an archive is wrong.
-fn seed(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+fn seed(seed: u64, bug: Option<Bug>) -> Judgement {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().start_paused(true).build().expect("a runtime");
     let _plant = bug.map(Plant::new);

@@ -15,8 +15,8 @@ use super::state::{Circumstances, Phase};
 use crate::channel::live_settings::Paused;
 use crate::host::rfc3339;
 use crate::observe::view::{
-    ApplierView, ArchiveView, ChannelState, ChannelView, CopyCheckView, ErrorView, EventMemoryView, RelayView,
-    SettingsView, ThrottleByView,
+    ApplierView, ArchiveView, ChannelState, ChannelView, CopyCheckView, ErrorView, EventMemoryView,
+    RelayView, SettingsView, ThrottleByView,
 };
 
 /// How often the target came back without what was committed there; when it last did, and what it

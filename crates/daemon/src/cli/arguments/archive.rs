@@ -97,7 +97,10 @@ fn end(text: &str) -> Result<RestoreEnd, String> {
     }
     match text.parse::<GtidSet>() {
         Ok(set) if !set.is_empty() => Ok(RestoreEnd::Gtids(set)),
-        _ => Err("neither a time with an offset, like 2026-11-26T08:15:00Z, nor a GTID set".to_owned()),
+        _ => {
+            Err("neither a time with an offset, like 2026-11-26T08:15:00Z, nor a GTID set"
+                .to_owned())
+        }
     }
 }
 
@@ -122,9 +125,8 @@ fn address(text: &str) -> Result<(String, u16), String> {
 }
 
 fn pin_name(text: &str) -> Result<String, String> {
-    let is_fit = |byte: u8| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte)
-    };
+    let is_fit =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
     let fits = !text.is_empty() && text.len() <= 64 && text.bytes().all(is_fit);
     match fits && !text.starts_with('.') {
         true => Ok(text.to_owned()),

@@ -26,8 +26,8 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde_json::Value;
 
 use super::declared_keys::{
-    ApplierConfig, ArchiveConfig, ChannelConfig, ClaimsConfig, CopyConfig, DaemonConfig, File, RelayConfig,
-    SourceConfig, TargetConfig, ThrottleByConfig,
+    ApplierConfig, ArchiveConfig, ChannelConfig, ClaimsConfig, CopyConfig, DaemonConfig, File,
+    RelayConfig, SourceConfig, TargetConfig, ThrottleByConfig,
 };
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {

@@ -21,11 +21,8 @@ impl Scrape {
             "Bytes of events that are received and not archived.",
             &["channel"],
         )?;
-        let failing = self.gauge(
-            "csa_archive_failing",
-            "1 while nothing can be archived.",
-            &["channel"],
-        )?;
+        let failing =
+            self.gauge("csa_archive_failing", "1 while nothing can be archived.", &["channel"])?;
         type ReadCounter = fn(&ArchiveView) -> u64;
         let counters: [(&str, &str, ReadCounter); 5] = [
             ("csa_archive_files_total", "Files added to the archive.", |a| a.files_total),

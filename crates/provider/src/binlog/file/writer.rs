@@ -1,7 +1,9 @@
 //! Makes a binary log file that servers and mysqlbinlog read.
 
 use super::MAGIC;
-use crate::binlog::event::{ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent};
+use crate::binlog::event::{
+    ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent,
+};
 use crate::binlog::gtid::GtidSet;
 
 /// Offset of the position in an event's header.
@@ -55,12 +57,7 @@ impl BinlogFileWriter {
         self.checksum = others;
     }
 
-    fn previous_gtids(
-        &mut self,
-        format: &FormatDescription,
-        before: &GtidSet,
-        out: &mut Vec<u8>,
-    ) {
+    fn previous_gtids(&mut self, format: &FormatDescription, before: &GtidSet, out: &mut Vec<u8>) {
         let set = before.encode();
         let size = EventHeader::LEN + set.len() + self.checksum.len();
         let mut data = Vec::with_capacity(size);

@@ -58,7 +58,12 @@ impl Arrivals {
     }
 
     /// Counts an event. A transaction is whole only with [`Self::ended`].
-    pub(in crate::source) fn note(&mut self, placement: &Placement, event_type: EventType, bytes: u64) {
+    pub(in crate::source) fn note(
+        &mut self,
+        placement: &Placement,
+        event_type: EventType,
+        bytes: u64,
+    ) {
         self.events += 1;
         self.bytes += bytes;
         match placement {

@@ -1,0 +1,78 @@
+//! Remembers on this host which history the channel writes. A directory that is not mounted, or a bucket that was emptied,
+//! looks like an archive that never was: beginning there again would split the archive, and nobody would notice.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The file in the channel's part of the state directory.
+const FILE: &str = "archive.json";
+
+/// The history that was written last, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Marker {
+    url: String,
+    history: String,
+}
+
+/// Where the marker lies.
+#[derive(Debug, Clone)]
+pub(super) struct MarkerFile(PathBuf);
+
+impl MarkerFile {
+    pub(super) fn in_directory(directory: &Path) -> Self {
+        Self(directory.join(FILE))
+    }
+
+    /// Says what is wrong if the archive at `url` lacks the history that was written there. Blocks on the disk.
+    pub(super) fn missing_from(&self, url: &str, histories: &[String]) -> Option<String> {
+        let bytes = std::fs::read(&self.0).ok()?;
+        let marker: Marker = serde_json::from_slice(&bytes).ok()?;
+        let is_missing = marker.url == url && !histories.contains(&marker.history);
+        is_missing.then(|| {
+            format!(
+                "history {} is not there, which this daemon wrote: is the directory mounted, and the bucket the \
+                 right one? To begin another history there, remove {}",
+                marker.history,
+                self.0.display()
+            )
+        })
+    }
+
+    /// Remembers the history. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub(super) fn remember(&self, url: &str, history: &str) -> std::io::Result<()> {
+        let marker = Marker { url: url.to_owned(), history: history.to_owned() };
+        let bytes = serde_json::to_vec_pretty(&marker)?;
+        if std::fs::read(&self.0).is_ok_and(|found| found == bytes) {
+            return Ok(());
+        }
+        let new = self.0.with_extension("new");
+        std::fs::write(&new, bytes)?;
+        std::fs::File::open(&new)?.sync_all()?;
+        std::fs::rename(&new, &self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_without_its_history_is_noticed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = MarkerFile::in_directory(directory.path());
+        let all = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(file.missing_from("file:///x", &[]), None, "nothing was written yet");
+        file.remember("file:///x", "b").expect("written");
+        assert_eq!(file.missing_from("file:///x", &all), None);
+        assert!(
+            file.missing_from("file:///x", &all[..1]).is_some_and(|why| why.contains("mounted"))
+        );
+        assert_eq!(file.missing_from("file:///y", &[]), None, "another place");
+        file.remember("file:///x", "a").expect("written");
+        assert_eq!(file.missing_from("file:///x", &all[..1]), None);
+    }
+}
