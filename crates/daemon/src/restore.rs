@@ -34,7 +34,7 @@ pub(crate) enum Wanted {
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) settings: ChannelSettings,
-    /// What the target has.
+    /// The target's transactions.
     pub(crate) executed: GtidSet,
     pub(crate) extent: Extent,
     /// The recording ends before the moment that is wanted.

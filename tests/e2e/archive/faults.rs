@@ -149,7 +149,7 @@ async fn a_source_that_was_reset_begins_another_history() {
     assert!(daemon.terminate().success());
     let first = history(archive.path());
 
-    // The same numbers again for other transactions, and the target begins anew.
+    // The same numbers again for other transactions, and the target begins again.
     source.exec("DROP DATABASE d; RESET BINARY LOGS AND GTIDS").await;
     source.exec("CREATE DATABASE d; CREATE TABLE d.other (id INT PRIMARY KEY)").await;
     source.exec("INSERT INTO d.other VALUES (8); INSERT INTO d.other VALUES (9)").await;

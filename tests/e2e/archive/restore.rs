@@ -1,4 +1,4 @@
-//! What is archived is restored to any transaction and any moment, exactly.
+//! Restores to any transaction and any moment are exact.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn own_replica(source: &Server) -> Server {
     replica
 }
 
-/// Lets the server's own applier go on to the end of a set, and no further.
+/// Lets the server's own applier continue to the end of a set, and no further.
 async fn follow_until(replica: &Server, set: &str) {
     replica.exec(&format!("START REPLICA SQL_THREAD UNTIL SQL_AFTER_GTIDS='{set}'")).await;
     let reached = format!("SELECT GTID_SUBSET('{set}', @@GLOBAL.gtid_executed)");
@@ -98,7 +98,7 @@ async fn random_transactions_and_moments_are_restored_exactly() {
         assert_eq!(holds(&said), format!("{uuid}:1-{end}"), "{moment}");
     }
 
-    // Everything, and the channel goes on from there with another target.
+    // Everything, and the channel continues from there with another target.
     let said = restored(&daemon, &empty, &[]);
     assert!(said.contains("is reached"), "{said}");
     compare(&source, &empty).await;
@@ -119,7 +119,7 @@ fn commits(text: &str) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restore_that_is_killed_goes_on_and_binary_logs_serve_too() {
+async fn a_restore_that_is_killed_continues_and_binary_logs_serve_too() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
     let options = LoadOptions { rate: None, ..busy() };

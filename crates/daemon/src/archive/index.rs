@@ -32,7 +32,7 @@ impl Compression {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileIndex {
     pub(crate) format: u32,
-    /// From 1, without holes in a history, but for files that are deleted at its beginning.
+    /// The place in the history, from 1 and without holes. Old files are deleted at its beginning.
     pub(crate) number: u64,
     /// The object's name in the folder of the history.
     pub(crate) file: String,
@@ -40,7 +40,7 @@ pub(crate) struct FileIndex {
     /// Bytes of the binary log file, and of the object that holds it.
     pub(crate) bytes: u64,
     pub(crate) stored_bytes: u64,
-    /// Of the object, in hexadecimal digits.
+    /// The digest of the object, in hexadecimal digits.
     pub(crate) sha256: String,
     /// Everything before the file: what the file before it ends with, and `missing`.
     #[serde(with = "gtid_set")]

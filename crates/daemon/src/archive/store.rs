@@ -1,4 +1,4 @@
-//! What lies in the object store, and how it is read and written.
+//! The objects of an archive, read and written.
 
 mod location;
 
@@ -33,7 +33,7 @@ pub(crate) enum ArchiveError {
     /// A later attempt may succeed.
     #[error("archive {url}: {what}: {why}")]
     Away { url: String, what: String, why: String },
-    /// What lies there is not what was written, or was written by a later version.
+    /// The object there differs from the one that was written, or a later version wrote it.
     #[error("archive {url}: {what}")]
     Damaged { url: String, what: String },
     /// Another daemon has written the index of this number first.
@@ -280,7 +280,7 @@ impl History {
         self.archive.read(&self.folder().join(layout::index_name(number))).await
     }
 
-    /// Publishes a file by its index.
+    /// Writes the index of a file, which makes it part of the archive.
     ///
     /// # Errors
     /// [`ArchiveError::Overtaken`] if another daemon has published a file with this number.

@@ -52,7 +52,7 @@ struct Receiving {
 /// The place from which a channel receives.
 enum Stream {
     Source(Box<Provider>),
-    Recorded(RecordedProvider<RecordedStream>),
+    Recorded(Box<RecordedProvider<RecordedStream>>),
 }
 
 impl Stream {
@@ -205,7 +205,8 @@ impl Reception {
         if let Some(recorded) = &settings.recorded {
             let recording = recorded.open();
             let recording = recording.map_err(|error| ChannelError::State(error.to_string()))?;
-            return Ok(Stream::Recorded(RecordedProvider::new(recording, source)));
+            let provider = RecordedProvider::new(recording, source);
+            return Ok(Stream::Recorded(Box::new(provider)));
         }
         let mut options = settings.source.clone();
         options.replica_uuid = replica_uuid(settings.directory())?;

@@ -45,7 +45,7 @@ pub(crate) fn archive(
     })
 }
 
-/// Returns the channel that is meant.
+/// Returns the chosen channel.
 pub(super) fn only<'a>(
     config: &'a Config,
     channel: Option<&str>,

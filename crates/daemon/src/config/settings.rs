@@ -57,7 +57,7 @@ pub(crate) struct ChannelSettings {
     pub(crate) copy: CopyConfig,
     /// `None` for a channel without an archive.
     pub(crate) archive: Option<ArchiveOptions>,
-    /// What takes the place of the source, whose options only carry its name then.
+    /// The recording in the place of a source, whose options only carry its name then.
     pub(crate) recorded: Option<RecordedSource>,
     pub(crate) until: Option<Until>,
     pub(crate) filters: FilterRules,

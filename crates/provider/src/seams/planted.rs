@@ -83,7 +83,7 @@ pub enum Bug {
     OtherHistoryAccepted,
     /// The relay store lets go of transactions once they are sent to the archive, before their index is there.
     ArchivedTooEarly,
-    /// What an object store says counts, and not what it has.
+    /// An object store is believed that an object is written.
     ObjectStoreBelieved,
     /// The index of a file replaces that of another daemon.
     ArchiveOverwritten,

@@ -10,7 +10,7 @@ use crate::archive::store::{Archive, History};
 
 type Result<T> = std::result::Result<T, RecordingError>;
 
-/// What a recording has for a target.
+/// The end of a recording, as far as a target needs to know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// Everything at its end, including what lies before it.
@@ -36,7 +36,7 @@ struct Place {
     history: History,
     /// Its number, or that of the next one if none is open.
     number: u64,
-    reader: Option<FileReader>,
+    reader: Option<Box<FileReader>>,
     server: (String, String),
 }
 
@@ -137,7 +137,7 @@ impl Recording for ArchivedStream {
         let (history, index) = choose(&self.archive, self.wanted.as_deref(), received).await?;
         let server = (index.source_uuid.clone(), index.source_version.clone());
         let number = index.number;
-        let reader = FileReader::open(&history, index).await?;
+        let reader = Box::new(FileReader::open(&history, index).await?);
         self.at = Some(Place { history, number, reader: Some(reader), server });
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Recording for ArchivedStream {
                 let name = format!("{} history {}", self.archive.url(), place.history.name);
                 return Err(RecordingError::Final(gap(&name, &index.file, &index.missing)));
             }
-            place.reader = Some(FileReader::open(&place.history, index).await?);
+            place.reader = Some(Box::new(FileReader::open(&place.history, index).await?));
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct DirectoryStream {
     /// The place in `files` of the file that is read.
     at: usize,
     reader: Option<PlainFile>,
-    /// What the target has, and everything that was read.
+    /// The target's transactions, and everything that was read.
     reached: GtidSet,
     version: String,
 }

@@ -83,7 +83,7 @@ impl ArchiveLocation {
         self.connect().map(drop)
     }
 
-    /// A directory that must exist, so that one that is not mounted is not filled.
+    /// Returns the store of a directory. It must exist, so that a missing mount is noticed.
     fn directory(&self, url: &Url) -> Result<(Arc<dyn ObjectStore>, Path)> {
         if let Some(key) = self.options.keys().next() {
             return Err(ArchiveError::Location(format!("{key}: a directory takes no options")));

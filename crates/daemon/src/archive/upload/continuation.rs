@@ -1,8 +1,8 @@
-//! Where a history is continued, and when another one has to begin. Pure.
+//! The decision whether a history continues or another one begins. Pure.
 
 use csa_provider::binlog::GtidSet;
 
-/// What is known when the archive of a channel is opened.
+/// The facts when the archive of a channel is opened.
 #[derive(Debug)]
 pub(super) struct Standing<'a> {
     /// Everything up to the end of the archive's last history.
@@ -15,7 +15,7 @@ pub(super) struct Standing<'a> {
     pub(super) source: Option<&'a GtidSet>,
 }
 
-/// The place at which the archive goes on.
+/// The way in which the archive continues.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Continuation {
     /// The history continues. These transactions were purged before they were archived.

@@ -1,5 +1,5 @@
-//! Remembers on this host which history the channel writes. A directory that is not mounted, or a bucket that was emptied,
-//! looks like an archive that never was: beginning there again would split the archive, and nobody would notice.
+//! Remembers on this host which history the channel writes. Without its mount, a directory looks like a new archive. To begin
+//! there would split the archive, and nobody would notice.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(super) struct Marker {
     history: String,
 }
 
-/// Where the marker lies.
+/// The file of a marker.
 #[derive(Debug, Clone)]
 pub(super) struct MarkerFile(PathBuf);
 

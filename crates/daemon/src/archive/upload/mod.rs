@@ -124,7 +124,7 @@ impl Uploader {
         }
     }
 
-    /// Archives until it is stopped. What a stop cuts off is archived after the next start.
+    /// Fills the archive until it is stopped. What a stop cuts off is archived after the next start.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut pauses = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         let (store, status) = (Arc::clone(&self.store), Arc::clone(&self.status));

@@ -36,7 +36,7 @@ pub(super) async fn difference(
     }))
 }
 
-/// The time of the first commit, which every replica keeps; sources before 8.0.1 log only that of the statement.
+/// Returns the time of the first commit, which every replica keeps. Sources before 8.0.1 log only that of the statement.
 const fn time(header: &TransactionHeader) -> u64 {
     match header.original_commit_timestamp {
         0 => header.immediate_commit_timestamp,

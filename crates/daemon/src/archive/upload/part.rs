@@ -40,7 +40,7 @@ struct Part {
     last_sequence: i64,
 }
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug, Clone)]
 pub(super) struct Contents {
     pub(super) before: GtidSet,

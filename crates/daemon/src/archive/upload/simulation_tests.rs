@@ -1,6 +1,6 @@
-//! Archives from seeds: an object store that fails, forgets its answers and lies, daemons that are killed anywhere and work
-//! side by side, a relay store that has no room. At the end every transaction is archived once, in order, or a gap says
-//! which is not. `CSA_ARCHIVE_SEEDS=FIRST-LAST` gives it more.
+//! Archives from seeds: an object store that fails, forgets its answers and lies, and daemons that are killed or work side by
+//! side. At the end every transaction is archived once, in order, or a gap says which is not.
+//! `CSA_ARCHIVE_SEEDS=FIRST-LAST` gives it more.
 
 use std::fmt;
 use std::sync::Arc;

@@ -88,7 +88,7 @@ impl ArchiveStatus {
         });
     }
 
-    /// The file that is being made holds this.
+    /// Notes the contents of the file that is being made.
     pub(super) fn holds(&self, contents: Option<&Contents>) {
         if let Some(contents) = contents {
             self.inner.lock().oldest = Some(contents.first_committed);

@@ -9,8 +9,7 @@ use crate::host::micros_of;
 pub(crate) enum ArchiveCommand {
     /// List the files with their transactions, times and sizes, the oldest first.
     Ls(ArchivePlace),
-    /// Read every file, and check that its bytes and GTIDs are those that were written and that none is missing:
-    /// exit code 1 otherwise.
+    /// Read every file, and compare its bytes and GTIDs with its index: exit code 1 if one differs or is missing.
     Verify(ArchivePlace),
     /// Write the files to a directory as plain binary logs, for mysqlbinlog.
     Export {

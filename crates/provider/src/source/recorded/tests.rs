@@ -9,7 +9,7 @@ fn gtid(gno: u64) -> Gtid {
     Gtid { uuid: Uuid::from_bytes([9; 16]), tag: Tag::untagged(), gno }
 }
 
-/// What a recording answers, one step for each call.
+/// The answers of a recording, one for each call.
 enum Step {
     Events(Vec<RawEvent>),
     Away,
