@@ -10,6 +10,7 @@ mod config;
 mod copy;
 mod daemon;
 mod host;
+mod notify;
 pub mod observe;
 mod run;
 mod servers;

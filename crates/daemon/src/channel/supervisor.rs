@@ -30,6 +30,7 @@ use super::traced::Traced;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::host::{Sender, logging::channel_span};
+use crate::notify::{Tally, WatchedChannel};
 use crate::observe::view::ChannelView;
 
 /// How often a wait checks the target's progress.
@@ -61,6 +62,8 @@ pub(crate) struct Supervisor {
     /// In a fleet: why the channel must not run here, in words; changed under `state`.
     elsewhere: Mutex<Option<String>>,
     kept: Arc<KeptPreflight>,
+    /// Figures of the events that are sent.
+    tally: Arc<Tally>,
 }
 
 #[derive(Debug)]
@@ -103,6 +106,7 @@ impl Supervisor {
             removed: CancellationToken::new(),
             elsewhere: Mutex::default(),
             kept: Arc::default(),
+            tally: Arc::default(),
         }
     }
 
@@ -117,7 +121,17 @@ impl Supervisor {
     }
 
     pub(crate) fn view(&self) -> ChannelView {
-        self.watch.view()
+        let mut view = self.watch.view();
+        view.notify = self.controls.notify().is_set().then(|| self.tally.view());
+        view
+    }
+
+    /// Returns what the events of the channel depend on; `None` if they have no receiver.
+    pub(crate) fn watched(&self) -> Option<WatchedChannel> {
+        let notify = Some(self.controls.notify()).filter(|notify| notify.is_set())?;
+        let folder = self.started_with().directory().to_owned();
+        let tally = Arc::clone(&self.tally);
+        Some(WatchedChannel { view: self.view(), notify, tally, folder })
     }
 
     /// It was ours at least once: lock, checkpoint and relay store.

@@ -4,6 +4,7 @@ mod adopt;
 mod arguments;
 mod channel_table;
 mod check;
+mod check_notify;
 mod client;
 mod control;
 mod controller;

@@ -13,6 +13,7 @@
 mod claims;
 mod copy;
 mod defaults;
+mod notify;
 
 use std::path::PathBuf;
 
@@ -26,6 +27,7 @@ use crate::host::logging::LogFormat;
 
 pub(super) use claims::{ClaimsConfig, ClaimsEngine};
 pub(crate) use copy::CopyConfig;
+pub(super) use notify::NotifyConfig;
 use defaults::{mebibytes, number, seconds, yes};
 
 /// Configuration of csa-daemon.
@@ -144,6 +146,9 @@ pub(super) struct ChannelConfig {
     /// transactions per second, down to `at_least`; docs/throttling.md describes how.
     #[serde(default)]
     pub(super) throttle_by: ThrottleByConfig,
+    /// Receiver of events: changes of the channel's state that somebody should know.
+    #[serde(default)]
+    pub(super) notify: NotifyConfig,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
@@ -543,7 +548,7 @@ macro_rules! without_keys {
     };
 }
 
-without_keys!(DaemonConfig ClaimsConfig RelayConfig ApplierConfig CopyConfig ThrottleByConfig);
+without_keys!(DaemonConfig ClaimsConfig RelayConfig ApplierConfig CopyConfig ThrottleByConfig NotifyConfig);
 
 /// The keys of a channel but for its name; none of them must be set.
 fn defaults(generator: &mut SchemaGenerator) -> Schema {

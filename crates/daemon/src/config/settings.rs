@@ -22,6 +22,7 @@ use super::declared_keys::{
     RowImage, Rows, SourceConfig, TargetConfig, Tls,
 };
 use super::error::ConfigError;
+use super::notify::{self, Notify};
 use super::replication;
 use super::secrets::is_world_readable;
 use super::throttle_by::{self, ThrottleBy};
@@ -45,6 +46,7 @@ pub(crate) struct ChannelSettings {
     /// Bytes; `None` for never.
     pub(crate) begin_early: Option<u64>,
     pub(crate) throttle_by: Arc<ThrottleBy>,
+    pub(crate) notify: Arc<Notify>,
     pub(crate) start_from: StartFrom,
     /// The configuration leaves `start_from` out.
     pub(crate) is_start_unsaid: bool,
@@ -115,6 +117,9 @@ pub(super) fn resolve(
              would be missing on the disk of the one that takes over"
         ));
     }
+    let mut unsafe_receiver = Vec::new();
+    let notify = notify::settings(channel.notify, &mut unsafe_receiver)?;
+    warnings.extend(unsafe_receiver.into_iter().map(|w| format!("channel {name:?}: {w}")));
     Ok(ChannelSettings {
         source: source(channel.source)?,
         relay,
@@ -145,6 +150,7 @@ pub(super) fn resolve(
         limits: limits(channel.applier.commit),
         begin_early: Some(channel.applier.begin_early.0).filter(|&bytes| bytes > 0),
         throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
+        notify: Arc::new(notify),
         start_from: start_from(channel.applier.start_from.as_deref())?,
         is_start_unsaid: channel.applier.start_from.is_none(),
         copies_first: channel.applier.start_from.as_deref() == Some(COPY),

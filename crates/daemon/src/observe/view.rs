@@ -4,6 +4,7 @@
 mod copy;
 mod health;
 mod locks;
+mod notify;
 mod peers;
 mod steps;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use copy::{CopyCheckView, CopyView, MovingTableView};
 pub(crate) use health::{LimitView, ThrottleByView};
 pub(crate) use locks::{LockHolderView, LockWaitView};
+pub(crate) use notify::NotifyView;
 pub(crate) use peers::{PeerChannelView, PeerView, PeersView};
 pub(crate) use steps::{DurationView, StartStepView, StepsView};
 
@@ -148,6 +150,9 @@ pub(crate) struct ChannelView {
     pub(crate) applier: ApplierView,
     pub(crate) event_memory: EventMemoryView,
     pub(crate) last_error: Option<ErrorView>,
+    /// Absent unless the channel's events have a receiver.
+    #[serde(default)]
+    pub(crate) notify: Option<NotifyView>,
 }
 
 /// The part that limits the channel.

@@ -26,8 +26,8 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde_json::Value;
 
 use super::declared_keys::{
-    ApplierConfig, ChannelConfig, ClaimsConfig, CopyConfig, DaemonConfig, File, RelayConfig,
-    SourceConfig, TargetConfig, ThrottleByConfig,
+    ApplierConfig, ChannelConfig, ClaimsConfig, CopyConfig, DaemonConfig, File, NotifyConfig,
+    RelayConfig, SourceConfig, TargetConfig, ThrottleByConfig,
 };
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -39,7 +39,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         .to_value()
 });
 
-static SECTIONS: LazyLock<[Section; 9]> = LazyLock::new(|| {
+static SECTIONS: LazyLock<[Section; 10]> = LazyLock::new(|| {
     [
         section("daemon", fields::<DaemonConfig>()),
         section("claims", fields::<ClaimsConfig>()),
@@ -50,6 +50,7 @@ static SECTIONS: LazyLock<[Section; 9]> = LazyLock::new(|| {
         section("channel.applier", fields::<ApplierConfig>()),
         section("channel.copy", fields::<CopyConfig>()),
         section("channel.throttle_by", fields::<ThrottleByConfig>()),
+        section("channel.notify", fields::<NotifyConfig>()),
     ]
 });
 

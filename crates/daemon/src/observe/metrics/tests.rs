@@ -1,7 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::observe::view::{CopyCheckView, CopyView, LimitView, StartStepView, ThrottleByView};
+use crate::observe::view::{
+    CopyCheckView, CopyView, LimitView, NotifyView, StartStepView, ThrottleByView,
+};
 
 const DOCUMENT: &str = include_str!("../../../../../docs/metrics.md");
 
@@ -25,6 +27,7 @@ fn full() -> ChannelView {
     view.copy_check =
         Some(CopyCheckView { outcome: "equal".to_owned(), ..CopyCheckView::default() });
     view.applier.session_limit = Some(3);
+    view.notify = Some(NotifyView::default());
     let limit = LimitView { key: "query".to_owned(), value: Some(2.5), ..LimitView::default() };
     view.throttle_by = Some(ThrottleByView { limits: vec![limit], ..ThrottleByView::default() });
     view.relay.space_limit_bytes = 1 << 30;
