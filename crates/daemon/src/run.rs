@@ -11,7 +11,7 @@ use tracing::{debug, error, info, warn};
 use crate::admin::api;
 use crate::channel::Supervisor;
 use crate::config::Config;
-use crate::daemon::{Daemon, ManagedChannel, Reload, fleet, systemd};
+use crate::daemon::{Daemon, ManagedChannel, Reload, fleet, rounds, systemd};
 use crate::host::{
     Failure, Sender,
     logging::{self, LogFilter},
@@ -76,6 +76,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let seen = Arc::clone(&daemon);
     let watched = move || seen.channels().iter().filter_map(|one| one.watched()).collect();
     tokio::spawn(notify::watch(watched, stop.clone()));
+    tokio::spawn(rounds::keep(Arc::clone(&daemon), stop.clone()));
     let measured = Arc::clone(&daemon);
     let measure = move || {
         measured.channels().iter().for_each(|channel| channel.measure_disk());

@@ -108,9 +108,8 @@ async fn the_guide_works_as_it_is_written() {
     let (source, target) = servers().await;
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().display().to_string();
-    let here = |text: String| {
-        text.replace("/etc/csa-daemon", &root).replace("/var/lib/csa-daemon", &root)
-    };
+    let here =
+        |text: String| text.replace("/etc/csa-daemon", &root).replace("/var/lib/csa-daemon", &root);
     let mut guide = Guide::section("notifications.md", "Set up");
     let made = Command::new("sh").args(["-ec", &here(guide.take("sh"))]).status().expect("runs");
     assert!(made.success());

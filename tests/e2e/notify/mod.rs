@@ -1,7 +1,7 @@
 //! Events of a channel for a receiver, whatever the receiver does.
 
 mod commands;
-mod receiver;
+pub(crate) mod receiver;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -223,6 +223,8 @@ async fn a_takeover_is_sent_by_the_daemon_that_takes_over() {
     wait_state(&first, 0, "running").await;
     let second = of(&other).start();
     wait_state(&second, 0, "standby").await;
+    // Both were seen as they are.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     first.signal("STOP");
     let sent = other.gets("took_over", Duration::from_secs(60)).await;
     assert_eq!(sent["state"], "running", "{sent:#}");
@@ -234,7 +236,9 @@ async fn a_takeover_is_sent_by_the_daemon_that_takes_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_sent_when_it_is_compared() {
     let (source, target) = servers().await;
-    source.exec("INSERT INTO d.t VALUES (1, 'a'), (2, 'b')").await;
+    source
+        .exec("GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON *.* TO repl@'%'; INSERT INTO d.t VALUES (1, 'a')")
+        .await;
     let receiver = Receiver::start(Manner::Takes);
     let daemon = builder(&source, &target)
         .set("applier.start_from", "copy")

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(crate) enum Manner {
     Takes,
     Answers500,
     /// Takes the connection, and says nothing.
@@ -32,13 +32,13 @@ struct Seen {
 
 /// Listens on a port of its own, which stays the same while nobody listens there.
 #[derive(Debug)]
-pub(super) struct Receiver {
-    pub(super) port: u16,
+pub(crate) struct Receiver {
+    pub(crate) port: u16,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Receiver {
-    pub(super) fn start(manner: Manner) -> Self {
+    pub(crate) fn start(manner: Manner) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
         let port = listener.local_addr().expect("an address").port();
         let receiver = Self::of(port, manner);
@@ -47,11 +47,11 @@ impl Receiver {
     }
 
     /// Nobody listens on this port before [`Self::appear`].
-    pub(super) fn away(port: u16) -> Self {
+    pub(crate) fn away(port: u16) -> Self {
         Self::of(port, Manner::Takes)
     }
 
-    pub(super) fn appear(&self) {
+    pub(crate) fn appear(&self) {
         self.listen(TcpListener::bind(("127.0.0.1", self.port)).expect("binds"));
     }
 
@@ -72,32 +72,32 @@ impl Receiver {
         });
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/hook/secret-path?a=b", self.port)
     }
 
-    pub(super) fn behave(&self, manner: Manner) {
+    pub(crate) fn behave(&self, manner: Manner) {
         self.seen.lock().expect("no panic").manner = manner;
     }
 
-    pub(super) fn taken(&self) -> Vec<Value> {
+    pub(crate) fn taken(&self) -> Vec<Value> {
         self.seen.lock().expect("no panic").taken.clone()
     }
 
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.taken().iter().map(|event| text(event, "event")).collect()
     }
 
-    pub(super) fn attempts(&self) -> usize {
+    pub(crate) fn attempts(&self) -> usize {
         self.seen.lock().expect("no panic").attempts
     }
 
-    pub(super) fn authorization(&self) -> Option<String> {
+    pub(crate) fn authorization(&self) -> Option<String> {
         self.seen.lock().expect("no panic").authorization.clone()
     }
 
     /// Waits for an event of this name, and returns the last one.
-    pub(super) async fn gets(&self, name: &str, within: Duration) -> Value {
+    pub(crate) async fn gets(&self, name: &str, within: Duration) -> Value {
         let last = || self.taken().into_iter().rev().find(|event| event["event"] == name);
         eventually(&format!("the event {name}, not only {:?}", self.names()), within, async || {
             last().is_some()
@@ -107,7 +107,7 @@ impl Receiver {
     }
 }
 
-pub(super) fn text(event: &Value, key: &str) -> String {
+pub(crate) fn text(event: &Value, key: &str) -> String {
     event[key].as_str().unwrap_or_else(|| panic!("{key} in {event:#}")).to_owned()
 }
 
@@ -142,9 +142,9 @@ fn answer(mut connection: TcpStream, seen: &Mutex<Seen>) -> std::io::Result<()> 
     };
     match manner {
         Manner::Takes => connection.write_all(b"HTTP/1.1 204 No Content\r\n\r\n"),
-        Manner::Answers500 => connection.write_all(
-            b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n",
-        ),
+        Manner::Answers500 => {
+            connection.write_all(b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n")
+        }
         Manner::Hangs => {
             std::thread::sleep(Duration::from_secs(600));
             Ok(())

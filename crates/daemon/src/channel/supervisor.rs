@@ -12,7 +12,7 @@ use csa_applier::{AuditEntry, ChannelClaim, ControlSession};
 use csa_provider::binlog::{Gtid, GtidSet};
 use csa_scheduler::until::Until;
 use parking_lot::Mutex;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, error, info};
@@ -26,6 +26,7 @@ use super::overlap::written_rules;
 use super::prepare::KeptPreflight;
 use super::reception::Reception;
 use super::refusal::Refusal;
+use super::rounds::{self, RoundsStatus};
 use super::traced::Traced;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
@@ -64,6 +65,7 @@ pub(crate) struct Supervisor {
     kept: Arc<KeptPreflight>,
     /// Figures of the events that are sent.
     tally: Arc<Tally>,
+    rounds: RoundsStatus,
 }
 
 #[derive(Debug)]
@@ -107,6 +109,7 @@ impl Supervisor {
             elsewhere: Mutex::default(),
             kept: Arc::default(),
             tally: Arc::default(),
+            rounds: RoundsStatus::default(),
         }
     }
 
@@ -122,8 +125,18 @@ impl Supervisor {
 
     pub(crate) fn view(&self) -> ChannelView {
         let mut view = self.watch.view();
+        view.verify = self.rounds.view();
         view.notify = self.controls.notify().is_set().then(|| self.tally.view());
         view
+    }
+
+    pub(super) fn rounds(&self) -> &RoundsStatus {
+        &self.rounds
+    }
+
+    /// Compares both servers from time to time, as the settings say. Never ends; may be dropped anywhere.
+    pub(crate) async fn keep_compared(&self, permits: &Semaphore) {
+        match rounds::keep(self, permits).instrument(self.span.clone()).await {}
     }
 
     /// Returns what the events of the channel depend on; `None` if they have no receiver.

@@ -14,6 +14,7 @@ mod claims;
 mod copy;
 mod defaults;
 mod notify;
+mod verify;
 
 use std::path::PathBuf;
 
@@ -27,8 +28,9 @@ use crate::host::logging::LogFormat;
 
 pub(super) use claims::{ClaimsConfig, ClaimsEngine};
 pub(crate) use copy::CopyConfig;
-pub(super) use notify::NotifyConfig;
 use defaults::{mebibytes, number, seconds, yes};
+pub(super) use notify::NotifyConfig;
+pub(super) use verify::VerifyConfig;
 
 /// Configuration of csa-daemon.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -149,6 +151,9 @@ pub(super) struct ChannelConfig {
     /// Receiver of events: changes of the channel's state that somebody should know.
     #[serde(default)]
     pub(super) notify: NotifyConfig,
+    /// Comparisons of both servers that the daemon makes on its own.
+    #[serde(default)]
+    pub(super) verify: VerifyConfig,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
@@ -548,7 +553,8 @@ macro_rules! without_keys {
     };
 }
 
-without_keys!(DaemonConfig ClaimsConfig RelayConfig ApplierConfig CopyConfig ThrottleByConfig NotifyConfig);
+without_keys!(DaemonConfig ClaimsConfig RelayConfig ApplierConfig CopyConfig ThrottleByConfig NotifyConfig
+    VerifyConfig);
 
 /// The keys of a channel but for its name; none of them must be set.
 fn defaults(generator: &mut SchemaGenerator) -> Schema {

@@ -19,6 +19,7 @@ mod secrets;
 mod settings;
 mod throttle_by;
 mod units;
+mod verify_every;
 
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,7 @@ pub(crate) use secrets::token;
 pub(crate) use settings::{ChannelSettings, Written, event_memory_limit};
 pub(crate) use throttle_by::ThrottleBy;
 pub(crate) use units::{Duration as DurationValue, Size};
+pub(crate) use verify_every::VerifyEvery;
 
 /// A file that was read and checked.
 #[derive(Debug)]

@@ -27,6 +27,7 @@ use super::replication;
 use super::secrets::is_world_readable;
 use super::throttle_by::{self, ThrottleBy};
 use super::units::{Duration as DurationValue, Size};
+use super::verify_every::{self, VerifyEvery};
 
 /// `max_allowed_packet` of a default server: a smaller event memory could not hold one packet.
 const EVENT_MEMORY_MIN: u64 = 64 << 20;
@@ -47,6 +48,7 @@ pub(crate) struct ChannelSettings {
     pub(crate) begin_early: Option<u64>,
     pub(crate) throttle_by: Arc<ThrottleBy>,
     pub(crate) notify: Arc<Notify>,
+    pub(crate) verify: Arc<VerifyEvery>,
     pub(crate) start_from: StartFrom,
     /// The configuration leaves `start_from` out.
     pub(crate) is_start_unsaid: bool,
@@ -151,6 +153,7 @@ pub(super) fn resolve(
         begin_early: Some(channel.applier.begin_early.0).filter(|&bytes| bytes > 0),
         throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
         notify: Arc::new(notify),
+        verify: Arc::new(verify_every::settings(&channel.verify)?),
         start_from: start_from(channel.applier.start_from.as_deref())?,
         is_start_unsaid: channel.applier.start_from.is_none(),
         copies_first: channel.applier.start_from.as_deref() == Some(COPY),

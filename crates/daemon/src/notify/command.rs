@@ -16,7 +16,7 @@ const INHERITED: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 const TEXT_MAX: usize = 1000;
 /// Bytes of the standard error output that the log may show.
 const SAID_MAX: usize = 300;
-/// What a command has written before its end arrives within this time.
+/// The time in which the last words of a command arrive after its end.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A process and those that it has started, unless they have left its group.
@@ -96,7 +96,7 @@ async fn listen(mut from: impl AsyncRead + Unpin, said: &mut Vec<u8>) {
     }
 }
 
-/// The event for commands that read no JSON.
+/// Returns the event for commands that read no JSON.
 fn variables(event: &Event) -> [(&'static str, String); 6] {
     // No zero byte, which would end a variable, and no newline.
     let plain = |text: &str| -> String { one_line(text).chars().take(TEXT_MAX).collect() };

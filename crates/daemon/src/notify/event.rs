@@ -36,10 +36,14 @@ pub(crate) enum EventKind {
     CopyFinished,
     /// The comparison of a copy has found differences.
     CopyDiffers,
+    /// A comparison of `[channel.verify]` has found tables that differ, or further ones.
+    VerifyDiffers,
+    /// The tables that differed are equal again.
+    VerifyEqual,
 }
 
 impl EventKind {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Failed,
         Self::Recovered,
         Self::WaitingForSource,
@@ -53,6 +57,8 @@ impl EventKind {
         Self::TookOver,
         Self::CopyFinished,
         Self::CopyDiffers,
+        Self::VerifyDiffers,
+        Self::VerifyEqual,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -70,6 +76,8 @@ impl EventKind {
             Self::TookOver => "took_over",
             Self::CopyFinished => "copy_finished",
             Self::CopyDiffers => "copy_differs",
+            Self::VerifyDiffers => "verify_differs",
+            Self::VerifyEqual => "verify_equal",
         }
     }
 }
@@ -77,7 +85,7 @@ impl EventKind {
 /// An event, as it is sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Event {
-    /// The same at each attempt.
+    /// It stays the same over all attempts.
     pub(crate) id: String,
     /// The name of an [`EventKind`], or `test`.
     pub(crate) event: String,
@@ -86,7 +94,7 @@ pub(crate) struct Event {
     pub(crate) time: String,
     /// The event in a sentence.
     pub(crate) text: String,
-    /// As in `/status`.
+    /// The name that `/status` has.
     pub(crate) state: String,
     pub(crate) detail: String,
     /// Changes of the state since the last event, this one included; more than 1 where a state did not last.
@@ -113,7 +121,7 @@ pub(crate) struct EventError {
     pub(crate) advice: Vec<String>,
 }
 
-/// What an event has from the daemon and not from the channel.
+/// The part of an event that the daemon knows, and not the channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     pub(crate) id: String,

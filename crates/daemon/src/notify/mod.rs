@@ -7,8 +7,8 @@ mod kept;
 mod outbox;
 mod receiver;
 mod state;
-mod tracker;
 mod tally;
+mod tracker;
 mod watcher;
 mod webhook;
 

@@ -1,6 +1,6 @@
 //! Finds the events of a channel in the views of it, one after the other. Pure.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::event::EventKind;
@@ -29,7 +29,7 @@ pub(super) struct Change {
     pub(super) changes: u64,
 }
 
-/// What is known of one channel.
+/// The state of one channel as its receiver knows it, and as it was seen.
 #[derive(Debug)]
 pub(super) struct Tracker {
     /// The state that was sent last, or needed no event.
@@ -39,6 +39,7 @@ pub(super) struct Tracker {
     changes: u64,
     sent: VecDeque<Instant>,
     copy: CopyTracker,
+    verify: VerifyTracker,
 }
 
 impl Tracker {
@@ -50,13 +51,14 @@ impl Tracker {
             changes: 0,
             sent: VecDeque::new(),
             copy: CopyTracker::default(),
+            verify: VerifyTracker::default(),
         }
     }
 
     /// Takes the view of this moment.
     pub(super) fn take(&mut self, now: Instant, view: &ChannelView, rules: Rules) -> Vec<Change> {
-        let of_copy = self.copy.take(view);
-        self.state(now, view, rules).into_iter().chain(of_copy).collect()
+        let (of_copy, of_verify) = (self.copy.take(view), self.verify.take(view));
+        self.state(now, view, rules).into_iter().chain(of_copy).chain(of_verify).collect()
     }
 
     fn state(&mut self, now: Instant, view: &ChannelView, rules: Rules) -> Option<Change> {
@@ -137,10 +139,43 @@ impl CopyTracker {
     }
 }
 
+/// The comparisons that the channel makes on its own.
+#[derive(Debug, Default)]
+struct VerifyTracker {
+    /// Tables that differed when the daemon was seen first, or were sent; `None` before the first result.
+    known: Option<BTreeSet<String>>,
+    is_seen: bool,
+}
+
+impl VerifyTracker {
+    fn take(&mut self, view: &ChannelView) -> Option<Change> {
+        let verify = view.verify.as_ref()?;
+        let is_first = !std::mem::replace(&mut self.is_seen, true);
+        let last = verify.last.as_ref()?;
+        let differing: BTreeSet<String> =
+            last.differing.iter().map(|table| table.table.clone()).collect();
+        let known = self.known.replace(differing.clone());
+        // An earlier process has sent it.
+        if is_first {
+            return None;
+        }
+        let known = known.unwrap_or_default();
+        let kind = match (differing.is_subset(&known), differing.is_empty(), known.is_empty()) {
+            (false, ..) => EventKind::VerifyDiffers,
+            (true, true, false) => EventKind::VerifyEqual,
+            _ => return None,
+        };
+        let detail = Some(last.text.clone());
+        Some(Change { kind: Some(kind), standing: None, detail, changes: 1 })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::view::{CopyCheckView, CopyView, ErrorView};
+    use crate::observe::view::{
+        CopyCheckView, CopyView, DifferingTableView, ErrorView, VerifyResultView, VerifyView,
+    };
 
     const RULES: Rules = Rules { after: Duration::from_secs(30), quiet: Duration::from_secs(300) };
 
@@ -164,12 +199,13 @@ mod tests {
             Self { start: Instant::now(), tracker: Tracker::new(known) }
         }
 
-        /// The events at a second.
+        /// Returns the events at a second.
         fn at(&mut self, second: u64, view: &ChannelView) -> Vec<(&'static str, u64)> {
             let now = self.start + Duration::from_secs(second);
             let changes = self.tracker.take(now, view, RULES);
-            let named =
-                changes.into_iter().filter_map(|change| Some((change.kind?.name(), change.changes)));
+            let named = changes
+                .into_iter()
+                .filter_map(|change| Some((change.kind?.name(), change.changes)));
             named.collect()
         }
     }
@@ -187,7 +223,11 @@ mod tests {
         assert_eq!(run.at(60, &view(ChannelState::Starting)), []);
         assert_eq!(run.at(61, &view(RUNNING)), []);
         assert_eq!(run.at(62, &failed(1062, "b")), []);
-        assert_eq!(run.at(63, &failed(1032, "b")), [("failed", 3)], "another error is another event");
+        assert_eq!(
+            run.at(63, &failed(1032, "b")),
+            [("failed", 3)],
+            "another error is another event"
+        );
         assert_eq!(run.at(70, &view(RUNNING)), []);
         assert_eq!(run.at(73, &view(RUNNING)), [("recovered", 1)]);
     }
@@ -283,5 +323,34 @@ mod tests {
             sent.extend(run.at(second, &view(RUNNING)));
         }
         assert_eq!(sent, [("copy_finished", 1)]);
+    }
+
+    #[test]
+    fn tables_that_begin_and_end_to_differ_are_sent() {
+        let found = |tables: Option<&[&str]>| {
+            let table = |name: &&str| DifferingTableView {
+                table: (*name).to_owned(),
+                ..DifferingTableView::default()
+            };
+            let last = tables.map(|tables| VerifyResultView {
+                differing: tables.iter().map(table).collect(),
+                ..VerifyResultView::default()
+            });
+            ChannelView {
+                verify: Some(VerifyView { last, ..VerifyView::default() }),
+                ..view(RUNNING)
+            }
+        };
+        let mut run = Run::new(None);
+        assert_eq!(run.at(0, &found(None)), []);
+        assert_eq!(run.at(1, &found(Some(&["d.a"]))), [("verify_differs", 1)]);
+        assert_eq!(run.at(2, &found(Some(&["d.a"]))), []);
+        assert_eq!(run.at(3, &found(Some(&["d.a", "d.b"]))), [("verify_differs", 1)]);
+        assert_eq!(run.at(4, &found(Some(&["d.b"]))), []);
+        assert_eq!(run.at(5, &found(Some(&[]))), [("verify_equal", 1)]);
+        // A daemon that starts does not repeat it.
+        let mut run = Run::new(None);
+        assert_eq!(run.at(0, &found(Some(&["d.a"]))), []);
+        assert_eq!(run.at(1, &found(Some(&[]))), [("verify_equal", 1)]);
     }
 }

@@ -4,6 +4,7 @@
 mod histograms;
 mod process;
 mod throttle;
+mod verify;
 
 use prometheus::core::{Collector, GenericCounterVec, GenericGaugeVec};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
@@ -143,6 +144,7 @@ impl Scrape {
             }
         }
         self.throttle(channels)?;
+        self.verify(channels)?;
         self.gauges(channels)?;
         self.histograms(channels)?;
         self.counters(channels)
@@ -371,16 +373,12 @@ impl Scrape {
                 "Times the daemon tried again on its own after the channel had failed.",
                 |v| v.attempts_after_failure_total,
             ),
-            (
-                "csa_notify_delivered_total",
-                "Events that their receiver has taken.",
-                |v| v.notify.as_ref().map_or(0, |notify| notify.delivered_total),
-            ),
-            (
-                "csa_notify_failed_total",
-                "Attempts to deliver an event that failed.",
-                |v| v.notify.as_ref().map_or(0, |notify| notify.failed_attempts_total),
-            ),
+            ("csa_notify_delivered_total", "Events that their receiver has taken.", |v| {
+                v.notify.as_ref().map_or(0, |notify| notify.delivered_total)
+            }),
+            ("csa_notify_failed_total", "Attempts to deliver an event that failed.", |v| {
+                v.notify.as_ref().map_or(0, |notify| notify.failed_attempts_total)
+            }),
             (
                 "csa_notify_dropped_total",
                 "Events that were given up without being delivered.",

@@ -7,6 +7,7 @@ mod locks;
 mod notify;
 mod peers;
 mod steps;
+mod verify;
 
 use csa_provider::source::SourceCause;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ pub(crate) use locks::{LockHolderView, LockWaitView};
 pub(crate) use notify::NotifyView;
 pub(crate) use peers::{PeerChannelView, PeerView, PeersView};
 pub(crate) use steps::{DurationView, StartStepView, StepsView};
+pub(crate) use verify::{DifferingTableView, VerifyProgressView, VerifyResultView, VerifyView};
 
 /// `/status`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -153,6 +155,9 @@ pub(crate) struct ChannelView {
     /// Absent unless the channel's events have a receiver.
     #[serde(default)]
     pub(crate) notify: Option<NotifyView>,
+    /// Absent unless the daemon compares both servers on its own.
+    #[serde(default)]
+    pub(crate) verify: Option<VerifyView>,
 }
 
 /// The part that limits the channel.

@@ -19,6 +19,7 @@ const SCRIPTS: [&str; 12] = [
     include_str!("workers.js"),
     include_str!("pipe.js"),
     include_str!("copying.js"),
+    include_str!("verifying.js"),
     include_str!("incidents.js"),
     include_str!("channel.js"),
     include_str!("overview.js"),
