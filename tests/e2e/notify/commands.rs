@@ -51,7 +51,7 @@ async fn a_command_gets_events_and_is_killed_when_it_does_not_end() {
 
     // It sleeps, and so does a child of it.
     let pid = path.join("pid");
-    script(path, &format!("sleep 500 & echo $! > {}; wait", pid.display()));
+    script(path, &format!("sleep 500 & echo $! > {0}.new; mv {0}.new {0}; wait", pid.display()));
     daemon.commanded(&["resume"]);
     eventually("attempts", SENT, async || metric(&daemon, "failed_total") >= 2).await;
     let first = std::fs::read_to_string(&pid).expect("written");

@@ -237,7 +237,7 @@ async fn a_takeover_is_sent_by_the_daemon_that_takes_over() {
 async fn a_copy_is_sent_when_it_is_compared() {
     let (source, target) = servers().await;
     source
-        .exec("GRANT SELECT, SHOW VIEW, TRIGGER, EVENT ON *.* TO repl@'%'; INSERT INTO d.t VALUES (1, 'a')")
+        .exec("GRANT SELECT, REPLICATION CLIENT, SHOW VIEW, TRIGGER, EVENT ON *.* TO repl@'%'; INSERT INTO d.t VALUES (1, 'a')")
         .await;
     let receiver = Receiver::start(Manner::Takes);
     let daemon = builder(&source, &target)

@@ -16,10 +16,10 @@ async fn servers(rows: u32) -> (Server, Server) {
     source.exec("SET sql_log_bin = 0; GRANT SELECT ON *.* TO repl@'%'").await;
     source
         .exec(&format!(
-            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, s VARCHAR(40)); \
-             SET SESSION cte_max_recursion_depth = 1000000; \
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, s VARCHAR(60)); \
+             USE d; SET SESSION cte_max_recursion_depth = 1000000; \
              INSERT INTO d.t WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) \
-             SELECT i, MD5(i) FROM n"
+             SELECT i, SHA2(i, 224) FROM n"
         ))
         .await;
     (source, target)
