@@ -98,7 +98,10 @@ async fn a_difference_is_found_sent_repaired_and_gone() {
     let last = reaches(&daemon, "the end", |verify| verify["last"]["outcome"] == "equal").await;
     assert_eq!(last["last"]["rows"], 5000, "a look at one table is no round: {last:#}");
     receiver.gets("verify_equal", DRAIN).await;
-    assert_eq!(receiver.names(), ["verify_differs", "verify_equal"]);
+    // The command has stopped the channel for a moment.
+    let sent: Vec<String> =
+        receiver.names().into_iter().filter(|name| name.starts_with("verify")).collect();
+    assert_eq!(sent, ["verify_differs", "verify_equal"]);
     assert_eq!(metric(&daemon, "differing_tables"), Some(0.0));
 }
 

@@ -26,7 +26,7 @@ impl fmt::Display for TestedReceiver {
         let receiver = one_line(receiver);
         match error {
             None => write!(f, "channel {channel}: {receiver} has taken a test event"),
-            Some(why) => write!(f, "channel {channel}: {receiver}: {}", one_line(why)),
+            Some(why) => write!(f, "channel {channel}: {}", one_line(why)),
         }
     }
 }

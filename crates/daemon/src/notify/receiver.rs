@@ -18,7 +18,7 @@ pub(crate) async fn deliver(notify: &Notify, event: &Event) -> Result<(), String
     };
     match tokio::time::timeout(notify.timeout, attempt).await {
         Ok(delivered) => delivered,
-        Err(_) => Err(format!("no end within {:?}", notify.timeout)),
+        Err(_) => Err(format!("{}: no end within {:?}", name_of(notify), notify.timeout)),
     }
 }
 
