@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use csa_tests::{Daemon, DaemonBuilder, Guide, Load, LoadOptions, Server, eventually, prepare};
+use csa_tests::{
+    Daemon, DaemonBuilder, Guide, Load, LoadOptions, Server, browse, eventually, prepare,
+};
 use serde_json::Value;
 
 use crate::DRAIN;
@@ -10,6 +12,9 @@ use crate::notify::receiver::{Manner, Receiver};
 
 /// A look at tables that differ is due after 6 s, and not after 10 minutes.
 const HASTE: &str = "100";
+
+/// Milliseconds after which the page shows a channel.
+const PAGE: u32 = 3000;
 
 async fn servers(rows: u32) -> (Server, Server) {
     let (source, target) = Server::pair(&[], &[]);
@@ -87,6 +92,13 @@ async fn a_difference_is_found_sent_repaired_and_gone() {
     let said = daemon.commanded(&["status", "test"]);
     assert!(said.contains("DIFFERENT") && said.contains("d.t (2 rows"), "{said}");
     assert!(!daemon.log().contains("damaged"), "no values in the log");
+    let (document, console) = browse(&daemon.url("/"), PAGE);
+    assert_eq!(console, "");
+    assert!(document.contains("Comparison with the source"), "{document}");
+    assert!(
+        document.contains("ago: the target differs from the source in d.t (2 rows"),
+        "{document}"
+    );
 
     // Killed, it knows what it has found.
     daemon.kill9();
