@@ -69,6 +69,8 @@ mod mariadb;
 mod memory;
 #[path = "e2e/monitoring.rs"]
 mod monitoring;
+#[path = "e2e/notify/mod.rs"]
+mod notify;
 #[path = "e2e/older_target.rs"]
 mod older_target;
 #[path = "e2e/operation.rs"]

@@ -74,6 +74,13 @@ async fn a_scrape_is_valid_and_lag_is_absent_while_the_source_is_away() {
         "csa_copy_rows",
         "csa_copy_estimated_rows",
         "csa_copy_differs",
+        "csa_notify_waiting",
+        "csa_verify_every_seconds",
+        "csa_verify_last_finished_timestamp_seconds",
+        "csa_verify_differing_tables",
+        "csa_verify_differing_rows",
+        "csa_verify_progress_ratio",
+        "csa_verify_held",
     ];
     let named: BTreeSet<String> = named.chain(absent).map(str::to_owned).collect();
     assert_eq!(named, documented());

@@ -11,16 +11,20 @@ use tracing::{debug, error, info, warn};
 use crate::admin::api;
 use crate::channel::Supervisor;
 use crate::config::Config;
-use crate::daemon::{Daemon, ManagedChannel, Reload, fleet, systemd};
+use crate::daemon::{Daemon, ManagedChannel, Reload, fleet, rounds, systemd};
 use crate::host::{
     Failure, Sender,
     logging::{self, LogFilter},
     runtime,
 };
+use crate::notify;
 use crate::observe::history;
 
 /// Time between two samples of what keeps the channels busy.
 const SAMPLE: Duration = Duration::from_millis(200);
+
+/// The time that threads have to end once no channel runs; nothing that counts is left to them.
+const LAST_THREADS: Duration = Duration::from_secs(1);
 
 /// Replicates until SIGTERM or SIGINT.
 pub(crate) fn run(path: &Path) -> Result<(), Failure> {
@@ -37,7 +41,11 @@ fn try_run(path: &Path) -> Result<(), Failure> {
     for warning in &config.warnings {
         warn!("{warning}");
     }
-    runtime()?.block_on(supervise(config, path, log))
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(supervise(config, path, log));
+    // A look-up of a receiver's name that hangs must not hold up the end.
+    runtime.shutdown_timeout(LAST_THREADS);
+    outcome
 }
 
 async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Failure> {
@@ -65,6 +73,10 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
         channel.start().await;
     }
     tokio::spawn(sample(Arc::clone(&daemon), stop.clone()));
+    let seen = Arc::clone(&daemon);
+    let watched = move || seen.channels().iter().filter_map(|one| one.watched()).collect();
+    tokio::spawn(notify::watch(watched, stop.clone()));
+    tokio::spawn(rounds::keep(Arc::clone(&daemon), stop.clone()));
     let measured = Arc::clone(&daemon);
     let measure = move || {
         measured.channels().iter().for_each(|channel| channel.measure_disk());

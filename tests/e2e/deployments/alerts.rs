@@ -120,7 +120,7 @@ impl Site {
         let (source, target) = Server::pair(&[], &[]);
         // A transaction after which every channel may begin: the three share a source, so each names the
         // source's transactions that the target holds.
-        source.exec("FLUSH TABLES").await;
+        source.exec("FLUSH TABLES; SET sql_log_bin=0; GRANT SELECT ON *.* TO repl@'%'").await;
         let start = source.gtid_executed().await;
         define(&source).await;
         let free = free_disk();
@@ -136,6 +136,7 @@ impl Site {
             .set("applier.transaction_retries", 1000)
             // The alert fires at 7/8 of the space free now, once a quarter of that is taken.
             .set("relay.min_free_disk", free / 12 * 7)
+            .set("verify.every", "1s")
             .channel(FULL, &source, &target)
             .set("applier.replicate_wild_do_table", vec![format!("{FULL}.%")])
             .set("applier.start_from", start.clone())
@@ -227,6 +228,7 @@ async fn every_alert_fires_and_resolves_on_a_live_daemon() {
     the_daemon_away(&mut site).await;
     everything_at_once(&mut site).await;
     site.resolve("lock inversions", &["LockInversionsHigh"]).await;
+    rows_differ(&mut site).await;
     another_daemon(&mut site).await;
     the_target_unwell(&mut site).await;
     servers_away(&mut site).await;
@@ -357,6 +359,14 @@ async fn servers_away(site: &mut Site) {
     site.command(BROKEN, &["restart"]);
     site.resolve("the target killed", &["TargetUnreachable", "ChannelStopped"]).await;
     site.drained().await;
+}
+
+/// A row of the target is another one, and nothing changes it.
+async fn rows_differ(site: &mut Site) {
+    site.target.exec(&format!("SET sql_log_bin=0; UPDATE {HELD}.t SET v=77 WHERE id=9")).await;
+    site.fires("a row that differs", &[("VerifyDiffers", Some(HELD))]).await;
+    site.target.exec(&format!("SET sql_log_bin=0; UPDATE {HELD}.t SET v=0 WHERE id=9")).await;
+    site.resolve("a row that differs", &["VerifyDiffers"]).await;
 }
 
 /// A daemon that Prometheus does not know holds a channel.

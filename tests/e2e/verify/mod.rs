@@ -3,6 +3,7 @@
 mod moving;
 mod repaired;
 mod resumed;
+mod rounds;
 mod tables;
 
 use std::collections::BTreeSet;

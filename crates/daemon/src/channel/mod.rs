@@ -14,6 +14,7 @@ mod pipeline;
 mod prepare;
 mod reception;
 mod refusal;
+mod rounds;
 mod shown_state;
 mod standby;
 mod start;

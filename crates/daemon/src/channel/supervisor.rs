@@ -12,7 +12,7 @@ use csa_applier::{AuditEntry, ChannelClaim, ControlSession};
 use csa_provider::binlog::{Gtid, GtidSet};
 use csa_scheduler::until::Until;
 use parking_lot::Mutex;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, error, info};
@@ -26,10 +26,12 @@ use super::overlap::written_rules;
 use super::prepare::KeptPreflight;
 use super::reception::Reception;
 use super::refusal::Refusal;
+use super::rounds::{self, RoundsStatus};
 use super::traced::Traced;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::host::{Sender, logging::channel_span};
+use crate::notify::{Tally, WatchedChannel};
 use crate::observe::view::ChannelView;
 
 /// How often a wait checks the target's progress.
@@ -61,6 +63,9 @@ pub(crate) struct Supervisor {
     /// In a fleet: why the channel must not run here, in words; changed under `state`.
     elsewhere: Mutex<Option<String>>,
     kept: Arc<KeptPreflight>,
+    /// Figures of the events that are sent.
+    tally: Arc<Tally>,
+    rounds: RoundsStatus,
 }
 
 #[derive(Debug)]
@@ -103,6 +108,8 @@ impl Supervisor {
             removed: CancellationToken::new(),
             elsewhere: Mutex::default(),
             kept: Arc::default(),
+            tally: Arc::default(),
+            rounds: RoundsStatus::default(),
         }
     }
 
@@ -117,7 +124,27 @@ impl Supervisor {
     }
 
     pub(crate) fn view(&self) -> ChannelView {
-        self.watch.view()
+        let mut view = self.watch.view();
+        view.verify = self.rounds.view();
+        view.notify = self.controls.notify().is_set().then(|| self.tally.view());
+        view
+    }
+
+    pub(super) fn rounds(&self) -> &RoundsStatus {
+        &self.rounds
+    }
+
+    /// Compares both servers from time to time, as the settings say. Never ends; may be dropped anywhere.
+    pub(crate) async fn keep_compared(&self, permits: &Semaphore) {
+        match rounds::keep(self, permits).instrument(self.span.clone()).await {}
+    }
+
+    /// Returns what the events of the channel depend on; `None` if they have no receiver.
+    pub(crate) fn watched(&self) -> Option<WatchedChannel> {
+        let notify = Some(self.controls.notify()).filter(|notify| notify.is_set())?;
+        let folder = self.started_with().directory().to_owned();
+        let tally = Arc::clone(&self.tally);
+        Some(WatchedChannel { view: self.view(), notify, tally, folder })
     }
 
     /// It was ours at least once: lock, checkpoint and relay store.

@@ -11,6 +11,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::CheckArguments;
+use super::check_notify::{self, TestedReceiver};
 use super::output::say;
 use super::verify::{chosen, other_reader};
 use crate::channel::{Supervisor, overlap, read_rules};
@@ -24,6 +25,8 @@ struct CheckOutput {
     warnings: Vec<String>,
     /// Empty unless servers were checked.
     channels: Vec<CheckReport>,
+    /// Empty unless test events were sent.
+    notifications: Vec<TestedReceiver>,
 }
 
 /// Checks the file and, with `connect`, both servers of one or all channels.
@@ -44,6 +47,13 @@ pub(crate) fn check(
         }
         say!("{}: {} channel(s), no errors", path.display(), config.channels.len());
     }
+    let mut notifications = Vec::new();
+    if arguments.notify {
+        notifications = check_notify::send_tests(&channels)?;
+        if !arguments.json {
+            notifications.iter().for_each(|tested| say!("{tested}"));
+        }
+    }
     let mut reports = Vec::new();
     if arguments.connect {
         let runtime = runtime()?;
@@ -55,9 +65,9 @@ pub(crate) fn check(
             reports.push(report);
         }
     }
-    let verdict = verdict(&reports);
+    let verdict = verdict(&reports).and_then(|()| check_notify::verdict(&notifications));
     if arguments.json {
-        let output = CheckOutput { warnings: config.warnings, channels: reports };
+        let output = CheckOutput { warnings: config.warnings, channels: reports, notifications };
         let text = serde_json::to_string_pretty(&output)
             .map_err(|error| Failure::Runtime(format!("writing JSON: {error}")))?;
         say!("{text}");

@@ -5,6 +5,7 @@ mod archive;
 mod arguments;
 mod channel_table;
 mod check;
+mod check_notify;
 mod client;
 mod control;
 mod controller;

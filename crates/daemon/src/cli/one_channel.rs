@@ -2,7 +2,9 @@
 
 use super::explanation::failing_row;
 use super::units::{bytes, grouped, grouped_with, time};
-use crate::observe::view::{ChannelState, ChannelView, ConnectionView, RelayView, WorkerView};
+use crate::observe::view::{
+    ChannelState, ChannelView, ConnectionView, RelayView, VerifyView, WorkerView,
+};
 
 /// Workers that have a line.
 const SHOWN: usize = 8;
@@ -14,6 +16,10 @@ pub(super) fn one_channel(view: &ChannelView) -> String {
     standing(view, &mut page);
     page.gap();
     figures(view, &mut page);
+    if let Some(verify) = &view.verify {
+        page.gap();
+        compared(verify, &mut page);
+    }
     page.gap();
     source(view, &mut page);
     page.gap();
@@ -167,6 +173,29 @@ fn figures(view: &ChannelView, page: &mut Page) {
             bottleneck.share * 100.0,
             bottleneck.detail
         ),
+    );
+}
+
+fn compared(verify: &VerifyView, page: &mut Page) {
+    match &verify.last {
+        None => page.add("compared", "not yet"),
+        Some(last) => {
+            let outcome = match last.differing.is_empty() {
+                true => &last.outcome,
+                false => "DIFFERENT",
+            };
+            let (age, rows) = (time(last.age_seconds), grouped_with(last.rows, "row"));
+            let tables = grouped_with(last.tables, "table");
+            page.add("compared", format!("{outcome} {age} ago: {tables}, {rows}"));
+            if last.outcome != "equal" {
+                page.add("", &last.text);
+            }
+        }
+    }
+    let share = verify.share().map(|share| format!(", {:.0} % done", 100.0 * share));
+    page.add(
+        "comparison",
+        format!("{}: {}{}", verify.state, verify.detail, share.unwrap_or_default()),
     );
 }
 

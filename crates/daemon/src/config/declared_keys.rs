@@ -14,6 +14,8 @@ mod archive;
 mod claims;
 mod copy;
 mod defaults;
+mod notify;
+mod verify;
 
 use std::path::PathBuf;
 
@@ -29,6 +31,8 @@ pub(super) use archive::ArchiveConfig;
 pub(super) use claims::{ClaimsConfig, ClaimsEngine};
 pub(crate) use copy::CopyConfig;
 use defaults::{mebibytes, number, seconds, yes};
+pub(super) use notify::NotifyConfig;
+pub(super) use verify::VerifyConfig;
 
 /// Configuration of csa-daemon.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -149,6 +153,12 @@ pub(super) struct ChannelConfig {
     /// transactions per second, down to `at_least`; docs/throttling.md describes how.
     #[serde(default)]
     pub(super) throttle_by: ThrottleByConfig,
+    /// Receiver of events: changes of the channel's state that somebody should know.
+    #[serde(default)]
+    pub(super) notify: NotifyConfig,
+    /// Comparisons of both servers that the daemon makes on its own.
+    #[serde(default)]
+    pub(super) verify: VerifyConfig,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
@@ -548,7 +558,8 @@ macro_rules! without_keys {
     };
 }
 
-without_keys!(DaemonConfig ClaimsConfig RelayConfig ApplierConfig CopyConfig ThrottleByConfig);
+without_keys!(DaemonConfig ClaimsConfig RelayConfig ApplierConfig CopyConfig ThrottleByConfig NotifyConfig
+    VerifyConfig);
 
 /// The keys of a channel but for its name; none of them must be set.
 fn defaults(generator: &mut SchemaGenerator) -> Schema {

@@ -16,10 +16,12 @@ const FOLDER: &str = "conf.d";
 const MAIN: &str = "csa-daemon";
 
 /// Keys of which a channel has one: if it sets one itself, it takes no default of the others.
-const EITHER: [&[&str]; 3] = [
+const EITHER: [&[&str]; 4] = [
     &["password", "password_file", "password_env"],
     &["host", "socket"],
     &["public_key_file", "get_public_key"],
+    // A token is for its own address alone.
+    &["command", "url", "token_file", "tls_ca"],
 ];
 
 /// One table of all files, with the defaults in the channels.

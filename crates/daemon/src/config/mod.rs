@@ -12,12 +12,14 @@ mod declared_keys;
 mod error;
 mod files;
 mod keys;
+mod notify;
 mod place;
 mod replication;
 mod secrets;
 mod settings;
 mod throttle_by;
 mod units;
+mod verify_every;
 
 #[cfg(test)]
 mod tests;
@@ -44,11 +46,13 @@ pub(crate) use keys::{
     Applies, applies, channel_changes, channel_schema, check_key, claims_changes, daemon_changes,
     example, manual, reference, schema,
 };
+pub(crate) use notify::{Notify, Receiver, Webhook};
 pub(crate) use replication::parse_until;
 pub(crate) use secrets::token;
 pub(crate) use settings::{ChannelSettings, Written, event_memory_limit};
 pub(crate) use throttle_by::ThrottleBy;
 pub(crate) use units::{Duration as DurationValue, Size};
+pub(crate) use verify_every::VerifyEvery;
 
 /// A file that was read and checked.
 #[derive(Debug)]

@@ -22,10 +22,12 @@ use super::declared_keys::{
     RelayConfig, RowImage, Rows, SourceConfig, TargetConfig, Tls,
 };
 use super::error::ConfigError;
+use super::notify::{self, Notify};
 use super::replication;
 use super::secrets::is_world_readable;
 use super::throttle_by::{self, ThrottleBy};
 use super::units::{Duration as DurationValue, Size};
+use super::verify_every::{self, VerifyEvery};
 use crate::archive::replay::RecordedSource;
 use crate::archive::store::ArchiveLocation;
 use crate::archive::upload::ArchiveOptions;
@@ -49,6 +51,8 @@ pub(crate) struct ChannelSettings {
     /// Bytes; `None` for never.
     pub(crate) begin_early: Option<u64>,
     pub(crate) throttle_by: Arc<ThrottleBy>,
+    pub(crate) notify: Arc<Notify>,
+    pub(crate) verify: Arc<VerifyEvery>,
     pub(crate) start_from: StartFrom,
     /// The configuration leaves `start_from` out.
     pub(crate) is_start_unsaid: bool,
@@ -127,6 +131,9 @@ pub(super) fn resolve(
              would be missing on the disk of the one that takes over"
         ));
     }
+    let mut unsafe_receiver = Vec::new();
+    let notify = notify::settings(channel.notify, &mut unsafe_receiver)?;
+    warnings.extend(unsafe_receiver.into_iter().map(|w| format!("channel {name:?}: {w}")));
     Ok(ChannelSettings {
         source: source(channel.source)?,
         relay,
@@ -157,6 +164,8 @@ pub(super) fn resolve(
         limits: limits(channel.applier.commit),
         begin_early: Some(channel.applier.begin_early.0).filter(|&bytes| bytes > 0),
         throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
+        notify: Arc::new(notify),
+        verify: Arc::new(verify_every::settings(&channel.verify)?),
         start_from: start_from(channel.applier.start_from.as_deref())?,
         is_start_unsaid: channel.applier.start_from.is_none(),
         copies_first: channel.applier.start_from.as_deref() == Some(COPY),

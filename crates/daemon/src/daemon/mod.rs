@@ -4,6 +4,7 @@ pub(crate) mod fleet;
 mod live_settings;
 mod process;
 mod reload;
+pub(crate) mod rounds;
 pub(crate) mod systemd;
 
 pub(crate) use live_settings::DAEMON_SETTINGS;

@@ -5,6 +5,7 @@ mod archive;
 mod histograms;
 mod process;
 mod throttle;
+mod verify;
 
 use prometheus::core::{Collector, GenericCounterVec, GenericGaugeVec};
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
@@ -145,6 +146,7 @@ impl Scrape {
         }
         self.throttle(channels)?;
         self.archive(channels)?;
+        self.verify(channels)?;
         self.gauges(channels)?;
         self.histograms(channels)?;
         self.counters(channels)
@@ -194,7 +196,7 @@ impl Scrape {
 
     fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
         type ReadGauge = fn(&ChannelView) -> Option<u64>;
-        let rows: [(&str, &str, ReadGauge); 18] = [
+        let rows: [(&str, &str, ReadGauge); 19] = [
             (
                 "csa_backlog_transactions",
                 "Transactions received and not committed on the target.",
@@ -216,6 +218,9 @@ impl Scrape {
                  has refused one more.",
                 |v| v.applier.session_limit,
             ),
+            ("csa_notify_waiting", "Events that are still to be delivered.", |v| {
+                v.notify.as_ref().map(|notify| notify.waiting)
+            }),
             ("csa_provider_connected", "1 while the source sends its stream.", |v| {
                 Some(u64::from(v.connection.service_state == "ON"))
             }),
@@ -286,7 +291,7 @@ impl Scrape {
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type ReadCounter = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, ReadCounter); 22] = [
+        let rows: [(&str, &str, ReadCounter); 25] = [
             ("csa_provider_transactions_total", "Transactions received completely.", |v| {
                 v.connection.received_transactions_total
             }),
@@ -369,6 +374,17 @@ impl Scrape {
                 "csa_channel_attempts_after_failure_total",
                 "Times the daemon tried again on its own after the channel had failed.",
                 |v| v.attempts_after_failure_total,
+            ),
+            ("csa_notify_delivered_total", "Events that their receiver has taken.", |v| {
+                v.notify.as_ref().map_or(0, |notify| notify.delivered_total)
+            }),
+            ("csa_notify_failed_total", "Attempts to deliver an event that failed.", |v| {
+                v.notify.as_ref().map_or(0, |notify| notify.failed_attempts_total)
+            }),
+            (
+                "csa_notify_dropped_total",
+                "Events that were given up without being delivered.",
+                |v| v.notify.as_ref().map_or(0, |notify| notify.dropped_total),
             ),
             (
                 "csa_applier_target_rewinds_total",

@@ -5,8 +5,10 @@ mod archive;
 mod copy;
 mod health;
 mod locks;
+mod notify;
 mod peers;
 mod steps;
+mod verify;
 
 use csa_provider::source::SourceCause;
 use serde::{Deserialize, Serialize};
@@ -15,8 +17,10 @@ pub(crate) use archive::ArchiveView;
 pub(crate) use copy::{CopyCheckView, CopyView, MovingTableView};
 pub(crate) use health::{LimitView, ThrottleByView};
 pub(crate) use locks::{LockHolderView, LockWaitView};
+pub(crate) use notify::NotifyView;
 pub(crate) use peers::{PeerChannelView, PeerView, PeersView};
 pub(crate) use steps::{DurationView, StartStepView, StepsView};
+pub(crate) use verify::{DifferingTableView, VerifyProgressView, VerifyResultView, VerifyView};
 
 /// `/status`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -153,6 +157,12 @@ pub(crate) struct ChannelView {
     pub(crate) applier: ApplierView,
     pub(crate) event_memory: EventMemoryView,
     pub(crate) last_error: Option<ErrorView>,
+    /// Absent unless the channel's events have a receiver.
+    #[serde(default)]
+    pub(crate) notify: Option<NotifyView>,
+    /// Absent unless the daemon compares both servers on its own.
+    #[serde(default)]
+    pub(crate) verify: Option<VerifyView>,
 }
 
 /// The part that limits the channel.

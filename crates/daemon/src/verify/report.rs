@@ -125,6 +125,28 @@ impl TableReport {
         };
         self
     }
+
+    /// Returns the command that copies the rows that differ again; `None` where a copy would not help. It names a range
+    /// of the key where all of them are known.
+    pub(crate) fn copy_command(&self, channel: &str) -> Option<String> {
+        let can_be_copied = self.outcome == Outcome::Different
+            && self.definition.is_empty()
+            && self.differences.first().is_some_and(|row| !row.key.starts_with("digest="))
+            && self.table == self.target;
+        let range = || {
+            let first_integer =
+                |key: &str| key.split_once('=')?.1.split(',').next()?.parse::<i64>().ok();
+            let keys = self.differences.iter().map(|row| first_integer(&row.key));
+            let keys = keys.collect::<Option<Vec<i64>>>()?;
+            let (first, last) = (keys.iter().min()?, keys.iter().max()?);
+            Some(format!(" --range {first}..{last}"))
+        };
+        let range = if self.left_out.is_none() { range() } else { None };
+        can_be_copied.then(|| {
+            let range = range.unwrap_or_default();
+            format!("csa-daemon copy --channel {channel} --table {}{range}", self.table)
+        })
+    }
 }
 
 impl fmt::Display for TableReport {
@@ -181,4 +203,32 @@ fn as_text<S: serde::Serializer>(name: &TableName, serializer: S) -> Result<S::O
 
 fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TableName, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_copies_what_differs() {
+        let table = |keys: &[&str], left_out: Option<&str>| -> TableReport {
+            let row = |key: &&str| serde_json::json!({ "key": key, "kind": "missing_on_target" });
+            let report = serde_json::json!({
+                "table": "d.t", "target": "d.t", "outcome": "different", "rows": 9, "definition": [],
+                "differences": keys.iter().map(row).collect::<Vec<_>>(), "unstable": [], "left_out": left_out,
+            });
+            serde_json::from_value(report).expect("a report")
+        };
+        let whole = "csa-daemon copy --channel c --table d.t";
+        for (found, command) in [
+            (table(&["id=-5", "id=7"], None), Some(format!("{whole} --range -5..7"))),
+            (table(&["a=3, b='x'"], None), Some(format!("{whole} --range 3..3"))),
+            (table(&["id=5"], Some("the rest")), Some(whole.to_owned())),
+            (table(&["name='x'"], None), Some(whole.to_owned())),
+            (table(&["digest=12"], None), None),
+            (table(&[], None), None),
+        ] {
+            assert_eq!(found.copy_command("c"), command, "{found:?}");
+        }
+    }
 }

@@ -196,6 +196,8 @@ impl Facts {
             },
             channel_name: self.name,
             last_error: self.last_error,
+            notify: None,
+            verify: None,
         }
     }
 }

@@ -2,7 +2,9 @@
 //! Its start and stop are in supervisor.rs. [`CHANNEL_SETTINGS`] lists those that have a key; the reload, the admin
 //! port and the command line take them from there. The end (`until`) has a route of its own.
 
+mod receiver;
 mod setting;
+mod verify_every;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -15,11 +17,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::config::{
-    ChannelSettings, DurationValue, Size, ThrottleBy, check_key, event_memory_limit,
+    ChannelSettings, DurationValue, Notify, Size, ThrottleBy, VerifyEvery, check_key,
+    event_memory_limit,
 };
 use crate::host::rfc3339;
 use crate::observe::view::{SettingsView, ThrottleByView};
+use receiver::ReceiverKey;
 pub(crate) use setting::{Commanded, LiveSetting, SetCommand, Setting};
+use verify_every::VerifyKey;
 
 /// The command that paused a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +42,8 @@ pub(crate) struct Controls {
     tuning: watch::Sender<Tuning>,
     rates: Arc<Mutex<Rates>>,
     throttle_by: watch::Sender<Arc<ThrottleBy>>,
+    notify: watch::Sender<Arc<Notify>>,
+    verify: watch::Sender<Arc<VerifyEvery>>,
     paused: watch::Sender<Option<Paused>>,
     source_delay: watch::Sender<Duration>,
     memory: EventMemory,
@@ -61,6 +68,8 @@ impl Controls {
             tuning: watch::Sender::new(Tuning { worker_count, paused: false, throttle }),
             rates: Arc::new(Mutex::new(Rates { throttle, ..Rates::default() })),
             throttle_by: watch::Sender::new(Arc::clone(&settings.throttle_by)),
+            notify: watch::Sender::new(Arc::clone(&settings.notify)),
+            verify: watch::Sender::new(Arc::clone(&settings.verify)),
             paused: watch::Sender::new(None),
             source_delay: watch::Sender::new(SourceDelay::configured(settings)),
             memory: EventMemory::new(EventMemoryLimit::configured(settings)),
@@ -103,6 +112,16 @@ impl Controls {
 
     pub(crate) fn throttle_by(&self) -> Arc<ThrottleBy> {
         Arc::clone(&self.throttle_by.borrow())
+    }
+
+    /// Returns the receiver of the channel's events.
+    pub(crate) fn notify(&self) -> Arc<Notify> {
+        Arc::clone(&self.notify.borrow())
+    }
+
+    /// Returns how often the channel compares its servers.
+    pub(crate) fn verify_every(&self) -> Arc<VerifyEvery> {
+        Arc::clone(&self.verify.borrow())
     }
 
     pub(super) fn subscribe_throttle_by(&self) -> watch::Receiver<Arc<ThrottleBy>> {
@@ -163,7 +182,7 @@ impl Controls {
 
 /// All settings of a channel that change at once, in the order of reports: each key that is declared to apply at once
 /// (`x-applies`). Reload, the admin port and `set` follow from the entry; what else a key needs is in CONTRIBUTING.md.
-pub(crate) static CHANNEL_SETTINGS: [LiveSetting<Controls, ChannelSettings>; 10] = [
+pub(crate) static CHANNEL_SETTINGS: [LiveSetting<Controls, ChannelSettings>; 21] = [
     LiveSetting::commanded::<WorkerCount>(),
     LiveSetting::commanded::<EventMemoryLimit>(),
     LiveSetting::commanded::<SourceDelay>(),
@@ -174,6 +193,17 @@ pub(crate) static CHANNEL_SETTINGS: [LiveSetting<Controls, ChannelSettings>; 10]
     LiveSetting::reloaded::<HealthLimit<3>>(),
     LiveSetting::reloaded::<HealthLimit<4>>(),
     LiveSetting::reloaded::<HealthLimit<5>>(),
+    LiveSetting::reloaded::<ReceiverKey<0>>(),
+    LiveSetting::reloaded::<ReceiverKey<1>>(),
+    LiveSetting::reloaded::<ReceiverKey<2>>(),
+    LiveSetting::reloaded::<ReceiverKey<3>>(),
+    LiveSetting::reloaded::<ReceiverKey<4>>(),
+    LiveSetting::reloaded::<ReceiverKey<5>>(),
+    LiveSetting::reloaded::<ReceiverKey<6>>(),
+    LiveSetting::reloaded::<ReceiverKey<7>>(),
+    LiveSetting::reloaded::<VerifyKey<0>>(),
+    LiveSetting::reloaded::<VerifyKey<1>>(),
+    LiveSetting::reloaded::<VerifyKey<2>>(),
 ];
 
 enum WorkerCount {}

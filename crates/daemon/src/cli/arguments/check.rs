@@ -17,6 +17,9 @@ pub(crate) struct CheckArguments {
     /// rds-mysql, aurora-mysql, cloud-sql or azure-mysql. Fixes are then those that work there.
     #[arg(long, value_name = "[SIDE=]SERVICE", requires = "connect")]
     pub(crate) profile: Vec<String>,
+    /// Send a test event to the receiver of each channel (`[channel.notify]`), as the user who runs this.
+    #[arg(long)]
+    pub(crate) notify: bool,
     /// Print the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -50,6 +50,10 @@ pub(super) struct Metadata {
     pub(super) generation: i64,
 }
 
+/// Keys of `notify` that a resource must not have: whoever may write one could run programs in the daemon's pod, or send
+/// its files elsewhere.
+pub(super) const RECEIVER: [&str; 4] = ["command", "url", "token_file", "tls_ca"];
+
 /// A key of a secret in the resource's namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,6 +86,14 @@ impl Resource {
         mut file: impl FnMut(&Reference) -> Result<String, String>,
     ) -> Result<String, String> {
         let mut channel = self.spec.clone();
+        let notify = channel.get("notify");
+        if let Some(key) =
+            RECEIVER.iter().find(|key| notify.is_some_and(|keys| !keys[**key].is_null()))
+        {
+            return Err(format!(
+                "notify.{key}: only in [defaults.notify] of the daemon's own file"
+            ));
+        }
         for side in ["source", "target"] {
             let Some(Value::Object(keys)) = channel.get_mut(side) else { continue };
             for (key, taken) in SECRETS {
@@ -153,6 +165,13 @@ mod tests {
             let error = error.expect_err("refused");
             assert!(error.starts_with("target.password_secret: "), "{error}");
         }
+        for key in RECEIVER {
+            let error =
+                resource(json!({ "notify": { key: "/bin/sh" } })).file(|_| Ok(String::new()));
+            assert!(error.expect_err("refused").starts_with(&format!("notify.{key}: ")));
+        }
+        let events = resource(json!({ "notify": { "events": ["failed"], "url": null } }));
+        assert!(events.file(|_| Ok(String::new())).is_ok());
         let missing =
             resource(json!({ "source": { "tls_ca_secret": { "name": "a", "key": "k" } } }));
         let error = missing.file(|_| Err("none".to_owned())).expect_err("refused");

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::verify::{
-    Event, Outcome, Replicated, Scope, Standing, TableReport, VerifyOptions, VerifyReport,
-    source_servers,
+    Event, Outcome, Replicated, Scope, Standing, VerifyOptions, VerifyReport, source_servers,
 };
 use csa_provider::server::link::Password;
 use csa_provider::source::SourceOptions;
@@ -187,32 +186,11 @@ fn summary(output: &VerifyOutput, is_taken: bool) {
             None => "not finished",
         }
     );
-    let commands = tables.iter().filter_map(|table| copy_command(&output.report.channel, table));
+    let commands = tables.iter().filter_map(|table| table.copy_command(&output.report.channel));
     let commands = commands.map(|command| format!("to copy what differs again: {command}"));
     for line in std::iter::once(text).chain(commands) {
         if is_taken { eprintln!("{line}") } else { say!("{line}") }
     }
-}
-
-/// Returns the command for the rows that differ. It names a range of the key where all of them are known.
-fn copy_command(channel: &str, table: &TableReport) -> Option<String> {
-    let can_be_copied = table.outcome == Outcome::Different
-        && table.definition.is_empty()
-        && table.differences.first().is_some_and(|row| !row.key.starts_with("digest="))
-        && table.table == table.target;
-    let range = || {
-        let first_integer =
-            |key: &str| key.split_once('=')?.1.split(',').next()?.parse::<i64>().ok();
-        let keys = table.differences.iter().map(|row| first_integer(&row.key));
-        let keys = keys.collect::<Option<Vec<i64>>>()?;
-        let (first, last) = (keys.iter().min()?, keys.iter().max()?);
-        Some(format!(" --range {first}..{last}"))
-    };
-    let range = if table.left_out.is_none() { range() } else { None };
-    can_be_copied.then(|| {
-        let range = range.unwrap_or_default();
-        format!("csa-daemon copy --channel {channel} --table {}{range}", table.table)
-    })
 }
 
 fn verdict(outputs: &[VerifyOutput]) -> Result<(), Failure> {
@@ -245,32 +223,4 @@ fn verdict(outputs: &[VerifyOutput]) -> Result<(), Failure> {
         )));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_copies_what_differs() {
-        let table = |keys: &[&str], left_out: Option<&str>| -> TableReport {
-            let row = |key: &&str| serde_json::json!({ "key": key, "kind": "missing_on_target" });
-            let report = serde_json::json!({
-                "table": "d.t", "target": "d.t", "outcome": "different", "rows": 9, "definition": [],
-                "differences": keys.iter().map(row).collect::<Vec<_>>(), "unstable": [], "left_out": left_out,
-            });
-            serde_json::from_value(report).expect("a report")
-        };
-        let whole = "csa-daemon copy --channel c --table d.t";
-        for (found, command) in [
-            (table(&["id=-5", "id=7"], None), Some(format!("{whole} --range -5..7"))),
-            (table(&["a=3, b='x'"], None), Some(format!("{whole} --range 3..3"))),
-            (table(&["id=5"], Some("the rest")), Some(whole.to_owned())),
-            (table(&["name='x'"], None), Some(whole.to_owned())),
-            (table(&["digest=12"], None), None),
-            (table(&[], None), None),
-        ] {
-            assert_eq!(copy_command("c", &found), command, "{found:?}");
-        }
-    }
 }

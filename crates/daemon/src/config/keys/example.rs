@@ -11,8 +11,8 @@ const HEAD: &str = "\
 #:schema ./csa-daemon.schema.json
 # Every key of csa-daemon. Made from the code (csa-daemon generate). A key has its default, unless it is marked as an
 # example; one that is commented out is not set. In brackets: its values, and \"reload\" if it can be changed while the
-# daemon runs. Files conf.d/*.toml hold further channels; [defaults.source], [defaults.relay], [defaults.target],
-# [defaults.applier], [defaults.copy] and [defaults.throttle_by] hold keys for all channels that do not set them.
+# daemon runs. Files conf.d/*.toml hold further channels. [defaults] has the sections of a channel, such as
+# [defaults.source], with keys for all channels that do not set them.
 # Durations \"500ms\" \"5s\" \"2m\" \"1h\"; sizes \"64MiB\" \"10GiB\"; an unknown key is an error that names the nearest one.
 ";
 const WIDTH: usize = 118;

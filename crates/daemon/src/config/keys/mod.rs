@@ -27,7 +27,7 @@ use serde_json::Value;
 
 use super::declared_keys::{
     ApplierConfig, ArchiveConfig, ChannelConfig, ClaimsConfig, CopyConfig, DaemonConfig, File,
-    RelayConfig, SourceConfig, TargetConfig, ThrottleByConfig,
+    NotifyConfig, RelayConfig, SourceConfig, TargetConfig, ThrottleByConfig, VerifyConfig,
 };
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -39,7 +39,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         .to_value()
 });
 
-static SECTIONS: LazyLock<[Section; 10]> = LazyLock::new(|| {
+static SECTIONS: LazyLock<[Section; 12]> = LazyLock::new(|| {
     [
         section("daemon", fields::<DaemonConfig>()),
         section("claims", fields::<ClaimsConfig>()),
@@ -51,6 +51,8 @@ static SECTIONS: LazyLock<[Section; 10]> = LazyLock::new(|| {
         section("channel.copy", fields::<CopyConfig>()),
         section("channel.archive", fields::<ArchiveConfig>()),
         section("channel.throttle_by", fields::<ThrottleByConfig>()),
+        section("channel.notify", fields::<NotifyConfig>()),
+        section("channel.verify", fields::<VerifyConfig>()),
     ]
 });
 

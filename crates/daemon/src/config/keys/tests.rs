@@ -107,7 +107,9 @@ fn keys_are_the_fields_that_are_read() {
     assert_eq!(names("claims"), of(&root["claims"]));
     let channel = &root["channel"]["items"];
     let mut own = names("channel");
-    for section in ["source", "relay", "target", "applier", "copy", "throttle_by"] {
+    for section in
+        ["source", "relay", "target", "applier", "copy", "throttle_by", "notify", "verify"]
+    {
         assert_eq!(names(&format!("channel.{section}")), of(&channel["properties"][section]));
         own.insert(section.to_owned());
     }

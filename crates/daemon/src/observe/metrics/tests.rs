@@ -1,7 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::observe::view::{CopyCheckView, CopyView, LimitView, StartStepView, ThrottleByView};
+use crate::observe::view::{
+    CopyCheckView, CopyView, LimitView, NotifyView, StartStepView, ThrottleByView,
+    VerifyProgressView, VerifyResultView, VerifyView,
+};
 
 const DOCUMENT: &str = include_str!("../../../../../docs/metrics.md");
 
@@ -25,6 +28,12 @@ fn full() -> ChannelView {
     view.copy_check =
         Some(CopyCheckView { outcome: "equal".to_owned(), ..CopyCheckView::default() });
     view.applier.session_limit = Some(3);
+    view.notify = Some(NotifyView::default());
+    let finished = "2026-03-01T18:00:00Z".to_owned();
+    let last = VerifyResultView { finished, ..VerifyResultView::default() };
+    let progress = VerifyProgressView::default();
+    let verify = VerifyView { last: Some(last), progress: Some(progress), ..VerifyView::default() };
+    view.verify = Some(verify);
     let limit = LimitView { key: "query".to_owned(), value: Some(2.5), ..LimitView::default() };
     view.throttle_by = Some(ThrottleByView { limits: vec![limit], ..ThrottleByView::default() });
     view.relay.space_limit_bytes = 1 << 30;

@@ -1,0 +1,192 @@
+//! The state of comparisons on disk: the last result, and the round that is under way. It holds values of keys.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use csa_relaystore::disk::create_private_file;
+use serde::{Deserialize, Serialize};
+use tracing::debug;
+
+use super::result::{differing, text};
+use crate::host::{now_micros, rfc3339};
+use crate::observe::view::{DifferingTableView, VerifyResultView};
+use crate::verify::{Outcome, Saved, TableReport, VerifyReport};
+
+const FILE: &str = "verify-rounds.json";
+/// An older state was compared too long ago.
+const OLDEST_MICROS: u64 = 7 * 24 * 3_600_000_000;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct LastRound {
+    /// Microseconds since the epoch.
+    pub(super) begun_at: u64,
+    pub(super) finished_at: u64,
+    /// The time of the last look at tables that differ.
+    pub(super) checked_at: u64,
+    pub(super) outcome: String,
+    pub(super) tables: u64,
+    pub(super) rows: u64,
+    pub(super) differing: Vec<DifferingTableView>,
+}
+
+/// A round that has begun.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Round {
+    /// Microseconds since the epoch.
+    pub(super) begun_at: u64,
+    pub(super) saved_at: u64,
+    /// Empty for all.
+    pub(super) tables: Vec<String>,
+    pub(super) saved: Option<Saved>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Kept {
+    pub(super) last: Option<LastRound>,
+    pub(super) round: Option<Round>,
+}
+
+impl Round {
+    pub(super) fn new(begun_at: u64, tables: &[String], saved: Option<Saved>) -> Self {
+        Self { begun_at, saved_at: now_micros(), tables: tables.to_vec(), saved }
+    }
+}
+
+impl Kept {
+    /// Returns nothing where there is no file, or one that can't be read: then a round begins.
+    pub(super) fn read(directory: &Path) -> Self {
+        let text = fs::read(directory.join(FILE)).unwrap_or_default();
+        let mut kept: Self = serde_json::from_slice(&text).unwrap_or_default();
+        let now = now_micros();
+        kept.round.take_if(|round| now.saturating_sub(round.saved_at) > OLDEST_MICROS);
+        kept
+    }
+
+    /// Replaces the file as a whole; a crash leaves the old one or the new one.
+    pub(super) fn write(&self, directory: &Path) {
+        let path = directory.join(FILE);
+        let fresh = path.with_extension("json.new");
+        let written = serde_json::to_vec(self).map_err(io::Error::from).and_then(|text| {
+            create_private_file(&fresh)?.write_all(&text)?;
+            fs::rename(&fresh, &path)
+        });
+        if let Err(error) = written {
+            let path = path.display();
+            debug!(%path, %error, "the state of the comparison is not kept");
+        }
+    }
+
+    /// Takes the result of a round of all tables, or of some of them.
+    pub(super) fn finish(
+        &mut self,
+        channel: &str,
+        report: &VerifyReport,
+        tables: &[String],
+        begun_at: u64,
+    ) {
+        self.round = None;
+        let now = now_micros();
+        let found = differing(channel, report);
+        let last = self.last.take().filter(|_| !tables.is_empty());
+        let mut last = last.unwrap_or_else(|| LastRound {
+            begun_at,
+            finished_at: now,
+            outcome: name_of(report.outcome()).to_owned(),
+            tables: report.tables.len() as u64,
+            rows: report.tables.iter().map(|table: &TableReport| table.rows).sum(),
+            ..LastRound::default()
+        });
+        last.checked_at = now;
+        last.differing.retain(|known| !tables.contains(&known.table));
+        last.differing.extend(found);
+        if !last.differing.is_empty() {
+            last.outcome = name_of(Outcome::Different).to_owned();
+        } else if last.outcome == name_of(Outcome::Different) {
+            last.outcome = name_of(report.outcome()).to_owned();
+        }
+        self.last = Some(last);
+    }
+}
+
+impl LastRound {
+    pub(super) fn view(&self, channel: &str) -> VerifyResultView {
+        VerifyResultView {
+            outcome: self.outcome.clone(),
+            finished: rfc3339(self.finished_at),
+            age_seconds: now_micros().saturating_sub(self.finished_at) as f64 / 1e6,
+            seconds: self.finished_at.saturating_sub(self.begun_at) as f64 / 1e6,
+            tables: self.tables,
+            rows: self.rows,
+            differing: self.differing.clone(),
+            text: text(channel, self),
+        }
+    }
+}
+
+fn name_of(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Equal => "equal",
+        Outcome::Unstable => "unstable",
+        Outcome::Different => "different",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(tables: &[(&str, &str)]) -> VerifyReport {
+        let table = |(name, outcome): &(&str, &str)| -> TableReport {
+            let row = serde_json::json!({ "key": "id=5", "kind": "missing_on_target" });
+            let differences = if *outcome == "different" { vec![row] } else { Vec::new() };
+            serde_json::from_value(serde_json::json!({
+                "table": name, "target": name, "outcome": outcome, "rows": 10, "definition": [],
+                "differences": differences, "unstable": [], "left_out": null,
+            }))
+            .expect("a report")
+        };
+        let tables = tables.iter().map(table).collect();
+        VerifyReport { channel: "c".to_owned(), tables }
+    }
+
+    #[test]
+    fn a_look_at_some_tables_clears_those_alone() {
+        let mut kept = Kept::default();
+        let found = report(&[("d.a", "different"), ("d.b", "different"), ("d.c", "equal")]);
+        kept.finish("c", &found, &[], 1);
+        let last = kept.last.clone().expect("a result");
+        assert_eq!((last.tables, last.rows, last.differing.len()), (3, 30, 2));
+        assert_eq!(
+            last.differing[0].command.as_deref(),
+            Some("csa-daemon copy --channel c --table d.a --range 5..5")
+        );
+        assert!(last.view("c").text.contains("d.a (1 row"), "{}", last.view("c").text);
+        let some = ["d.a".to_owned(), "d.b".to_owned()];
+        kept.finish("c", &report(&[("d.a", "equal"), ("d.b", "different")]), &some, 2);
+        let last = kept.last.clone().expect("a result");
+        assert_eq!((last.begun_at, last.tables, last.outcome.as_str()), (1, 3, "different"));
+        assert_eq!(last.differing.len(), 1);
+        // It was dropped on both servers.
+        kept.finish("c", &report(&[]), &["d.b".to_owned()], 3);
+        assert_eq!(kept.last.as_ref().map(|last| last.outcome.as_str()), Some("equal"));
+        assert!(kept.last.expect("a result").view("c").text.contains("equal"));
+    }
+
+    #[test]
+    fn what_is_written_is_read_unless_it_is_old() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(Kept::read(folder.path()).last.is_none());
+        let mut kept = Kept::default();
+        kept.finish("c", &report(&[("d.a", "equal")]), &[], 1);
+        kept.round = Some(Round::new(7, &[], None));
+        kept.write(folder.path());
+        let read = Kept::read(folder.path());
+        assert_eq!((&read.last, read.round.map(|round| round.begun_at)), (&kept.last, Some(7)));
+        kept.round = Some(Round { saved_at: 1, ..Round::new(7, &[], None) });
+        kept.write(folder.path());
+        assert!(Kept::read(folder.path()).round.is_none());
+        fs::write(folder.path().join(FILE), "[").expect("written");
+        assert!(Kept::read(folder.path()).last.is_none());
+    }
+}

@@ -1,0 +1,212 @@
+//! Compares both servers of a channel from time to time, at a gentle rate (`[channel.verify]`). A round is a comparison
+//! of all tables; between two rounds only tables that differ are looked at again. A round that is interrupted, by
+//! whatever, continues where it was.
+
+mod kept;
+mod plan;
+mod result;
+mod status;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use csa_provider::seams::{Backoff, unhurried};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tracing::{debug, error, info, warn};
+
+use super::supervisor::Supervisor;
+use crate::config::{ChannelSettings, VerifyEvery};
+use crate::host::{blocking, now_micros};
+use crate::verify::{
+    Event, Outcome, Replicated, Saved, Scope, TableName, VerifyError, VerifyOptions, VerifyReport,
+    source_servers, verify,
+};
+use kept::{Kept, Round};
+use plan::{Next, next, refusal};
+pub(crate) use status::RoundsStatus;
+
+/// Between two looks at the channel.
+const LOOK: Duration = Duration::from_secs(1);
+/// Rows wait while the target lags by more; beyond [`plan::LAG_MAX`] the round is interrupted.
+const LAG: Duration = Duration::from_secs(10);
+/// Looks in a row that find a reason to interrupt: sessions are not opened again for each wait for a lock.
+const REASONS: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(30);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+
+/// The end of an attempt.
+enum Ended {
+    Compared(Result<VerifyReport, VerifyError>),
+    Interrupted(String),
+}
+
+/// Never ends; may be dropped anywhere. `permits` bound the comparisons of the daemon.
+pub(super) async fn keep(channel: &Supervisor, permits: &Semaphore) -> Infallible {
+    let status = channel.rounds();
+    let mut known: Option<Kept> = None;
+    let mut backoff = Backoff::new(unhurried(PAUSE), unhurried(PAUSE_MAX));
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let rule = channel.controls().verify_every();
+        if !rule.is_on() {
+            known = None;
+            status.off();
+            continue;
+        }
+        let settings = channel.started_with();
+        let kept = match &mut known {
+            Some(kept) => kept,
+            None => {
+                let directory = settings.directory().to_owned();
+                let read = blocking(move || Kept::read(&directory)).await.unwrap_or_default();
+                status.set_last(&settings.name, read.last.as_ref());
+                known.insert(read)
+            }
+        };
+        status.on(&rule);
+        let tables = match next(kept, rule.every, now_micros()) {
+            Next::Round(tables) => tables,
+            Next::At(micros) => {
+                status.waiting(micros);
+                continue;
+            }
+        };
+        if let Some(why) = refusal(&channel.view(), &rule, now_micros(), false) {
+            status.held(&why);
+            continue;
+        }
+        let Ok(_permit) = permits.try_acquire() else {
+            status.held("other channels of the daemon are compared");
+            continue;
+        };
+        let failures = status.failures();
+        match round(channel, &settings, kept, tables, &rule).await {
+            Ok(()) => {
+                if failures > 0 {
+                    info!(failures, "the comparison continues");
+                }
+                status.succeeded();
+                backoff.restart();
+            }
+            Err(why) => {
+                match status.failed(&why) {
+                    1 => warn!(error = %why, "source and target are not compared; trying again"),
+                    _ => debug!(error = %why, "source and target are not compared; trying again"),
+                }
+                tokio::time::sleep(backoff.pause()).await;
+            }
+        }
+    }
+}
+
+/// Begins or continues a round. Returns `Ok` at its end, and where it was interrupted.
+async fn round(
+    channel: &Supervisor,
+    settings: &ChannelSettings,
+    kept: &mut Kept,
+    tables: Vec<String>,
+    rule: &VerifyEvery,
+) -> Result<(), String> {
+    let status = channel.rounds();
+    let begun = kept.round.as_ref().map_or_else(now_micros, |round| round.begun_at);
+    let saved = kept.round.as_ref().and_then(|round| round.saved.clone());
+    let options = options(settings, &tables, rule, saved)?;
+    status.comparing(begun);
+    let newest: Mutex<Option<Saved>> = Mutex::new(None);
+    let observe = |event: Event<'_>| match event {
+        Event::Saved(saved) => *newest.lock() = Some(saved.clone()),
+        Event::Progress(progress) | Event::Resumed(progress) => status.progress(progress),
+        Event::Table(table) if table.outcome == Outcome::Different && !table.compared_before => {
+            error!("the target differs from the source in {}", table.table);
+        }
+        Event::Table(_) => {}
+    };
+    let directory = settings.directory().to_owned();
+    let selection = Replicated::new(&settings.filters);
+    let mut ended = None;
+    {
+        let compared = verify(&options, &selection, &observe);
+        let interrupted = interrupted(channel);
+        tokio::pin!(compared, interrupted);
+        while ended.is_none() {
+            tokio::select! {
+                report = &mut compared => ended = Some(Ended::Compared(report)),
+                why = &mut interrupted => ended = Some(Ended::Interrupted(why)),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let Some(saved) = newest.lock().take() else { continue };
+            kept.round = Some(Round::new(begun, &tables, Some(saved)));
+            write(kept, &directory).await;
+        }
+    }
+    match ended {
+        Some(Ended::Compared(Ok(report))) => {
+            kept.finish(&settings.name, &report, &tables, begun);
+            write(kept, &directory).await;
+            status.set_last(&settings.name, kept.last.as_ref());
+            let last = status.text();
+            match report.outcome() {
+                Outcome::Different => warn!("{last}"),
+                Outcome::Equal | Outcome::Unstable => info!("{last}"),
+            }
+            Ok(())
+        }
+        Some(Ended::Compared(Err(error))) => {
+            kept.round.get_or_insert_with(|| Round::new(begun, &tables, None));
+            Err(error.to_string())
+        }
+        Some(Ended::Interrupted(why)) => {
+            kept.round.get_or_insert_with(|| Round::new(begun, &tables, None));
+            status.held(&why);
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+fn options(
+    settings: &ChannelSettings,
+    tables: &[String],
+    rule: &VerifyEvery,
+    saved: Option<Saved>,
+) -> Result<VerifyOptions, String> {
+    let tables = tables.iter().map(|table| table.parse::<TableName>());
+    let tables: Vec<TableName> = tables.collect::<Result<_, _>>()?;
+    let source = source_servers(&settings.source);
+    let options = VerifyOptions::new(&settings.name, source, (*settings.target).clone());
+    // Several chunks in a second, and not one with a long pause after it.
+    let chunk_rows = rule.rows_per_second.map_or(options.chunk_rows, |rate| rate.div_ceil(4));
+    Ok(VerifyOptions {
+        scope: Scope { schemas: Vec::new(), tables },
+        chunk_rows: chunk_rows.min(options.chunk_rows),
+        max_rate: rule.rows_per_second,
+        max_lag: Some(LAG),
+        resume: saved,
+        ..options
+    })
+}
+
+/// Waits for a reason to interrupt a round.
+async fn interrupted(channel: &Supervisor) -> String {
+    let begun_with = channel.controls().verify_every();
+    let mut reasons = 0;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let rule = channel.controls().verify_every();
+        if rule != begun_with {
+            return "its settings have changed".to_owned();
+        }
+        match refusal(&channel.view(), &rule, now_micros(), true) {
+            Some(why) if reasons + 1 == REASONS => return why,
+            Some(_) => reasons += 1,
+            None => reasons = 0,
+        }
+    }
+}
+
+async fn write(kept: &Kept, directory: &std::path::Path) {
+    let (kept, directory) = (kept.clone(), directory.to_owned());
+    // A failure costs what was compared since the last one that succeeded.
+    let _ = blocking(move || kept.write(&directory)).await;
+}

@@ -1,0 +1,128 @@
+//! The next comparison: its time, its tables, and the reasons against it. Pure.
+
+use std::time::Duration;
+
+use csa_provider::seams::unhurried;
+
+use super::kept::Kept;
+use crate::config::VerifyEvery;
+use crate::observe::view::{ChannelState, ChannelView};
+
+/// Time between two looks at tables that differ.
+const AGAIN: Duration = Duration::from_secs(600);
+/// Seconds of lag with which a round begins, and at which one is interrupted.
+const LAG_MIN: f64 = 10.0;
+pub(super) const LAG_MAX: f64 = 60.0;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Compare these tables now; all if there are none.
+    Round(Vec<String>),
+    /// Nothing before this time, in microseconds since the epoch.
+    At(u64),
+}
+
+/// Returns what is due.
+pub(super) fn next(kept: &Kept, every: Duration, now: u64) -> Next {
+    if let Some(round) = &kept.round {
+        return Next::Round(round.tables.clone());
+    }
+    let Some(last) = &kept.last else { return Next::Round(Vec::new()) };
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let all = last.begun_at.saturating_add(micros(every));
+    // The clock was set back.
+    if now >= all || now < last.begun_at {
+        return Next::Round(Vec::new());
+    }
+    if last.differing.is_empty() {
+        return Next::At(all);
+    }
+    let again = last.checked_at.saturating_add(micros(unhurried(AGAIN)));
+    match now >= again {
+        true => Next::Round(last.differing.iter().map(|table| table.table.clone()).collect()),
+        false => Next::At(all.min(again)),
+    }
+}
+
+/// Returns the reason why nothing is compared now; `has_begun`: a round is under way.
+pub(super) fn refusal(
+    view: &ChannelView,
+    rule: &VerifyEvery,
+    now: u64,
+    has_begun: bool,
+) -> Option<String> {
+    if !rule.is_open(now) {
+        return Some("it is outside verify.window".to_owned());
+    }
+    if view.copy.is_some() {
+        return Some("a copy is made".to_owned());
+    }
+    if view.copy_check.as_ref().is_some_and(|check| check.outcome == "comparing") {
+        return Some("a copy is compared".to_owned());
+    }
+    if view.state != ChannelState::Running {
+        return Some(format!("the channel is {}", view.state.name().replace('_', " ")));
+    }
+    if view.throttle_by.as_ref().is_some_and(|health| health.rate.is_some()) {
+        return Some("the channel is throttled for the health of the target".to_owned());
+    }
+    let most = if has_begun { LAG_MAX } else { LAG_MIN };
+    match view.lag_seconds {
+        Some(lag) if lag <= most => None,
+        Some(lag) => Some(format!("the target lags by {lag:.0} s")),
+        None => Some("the lag is not known".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kept::{LastRound, Round};
+    use super::*;
+    use crate::observe::view::{CopyView, DifferingTableView};
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    const SECOND: u64 = 1_000_000;
+
+    #[test]
+    fn a_round_is_due_after_its_time_and_tables_that_differ_before() {
+        let all = || Next::Round(Vec::new());
+        let mut kept = Kept::default();
+        assert_eq!(next(&kept, DAY, 5), all());
+        let last =
+            LastRound { begun_at: 100 * SECOND, checked_at: 200 * SECOND, ..LastRound::default() };
+        kept.last = Some(last.clone());
+        let due = (100 + 24 * 3600) * SECOND;
+        assert_eq!(next(&kept, DAY, 200 * SECOND), Next::At(due));
+        assert_eq!(next(&kept, DAY, due), all());
+        assert_eq!(next(&kept, DAY, SECOND), all(), "the clock was set back");
+        let differing = DifferingTableView { table: "d.t".to_owned(), ..Default::default() };
+        kept.last = Some(LastRound { differing: vec![differing], ..last });
+        assert_eq!(next(&kept, DAY, 300 * SECOND), Next::At(800 * SECOND));
+        assert_eq!(next(&kept, DAY, 800 * SECOND), Next::Round(vec!["d.t".to_owned()]));
+        assert_eq!(next(&kept, DAY, due), all());
+        kept.round = Some(Round::new(1, &["d.t".to_owned()], None));
+        assert_eq!(next(&kept, DAY, due), Next::Round(vec!["d.t".to_owned()]), "it continues");
+    }
+
+    #[test]
+    fn nothing_is_compared_in_the_way_of_the_channel() {
+        let rule = VerifyEvery::default();
+        let running = ChannelView {
+            state: ChannelState::Running,
+            lag_seconds: Some(0.0),
+            ..ChannelView::default()
+        };
+        let refused = |view: &ChannelView, has_begun| refusal(view, &rule, 0, has_begun);
+        assert_eq!(refused(&running, false), None);
+        let lags = ChannelView { lag_seconds: Some(30.0), ..running.clone() };
+        assert!(refused(&lags, false).is_some() && refused(&lags, true).is_none());
+        for view in [
+            ChannelView { lag_seconds: Some(90.0), ..running.clone() },
+            ChannelView { lag_seconds: None, ..running.clone() },
+            ChannelView { state: ChannelState::Paused, ..running.clone() },
+            ChannelView { copy: Some(CopyView::default()), ..running.clone() },
+        ] {
+            assert!(refused(&view, true).is_some(), "{view:?}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The result of a round in words. Pure.
+
+use super::kept::LastRound;
+use crate::host::counted;
+use crate::observe::view::DifferingTableView;
+use crate::verify::{Outcome, TableReport, VerifyReport};
+
+/// Tables that the text names.
+const SHOWN: usize = 5;
+
+/// Returns the tables that differ, and the command for each.
+pub(super) fn differing(channel: &str, report: &VerifyReport) -> Vec<DifferingTableView> {
+    let tables = report.tables.iter().filter(|table| table.outcome == Outcome::Different);
+    let view = |table: &TableReport| DifferingTableView {
+        table: table.table.to_string(),
+        rows: table.differences.len() as u64,
+        what: what(table),
+        command: table.copy_command(channel),
+    };
+    tables.map(view).collect()
+}
+
+fn what(table: &TableReport) -> String {
+    let rows = counted(table.differences.len() as u64, "row");
+    let least = if table.left_out.is_some() { "at least " } else { "" };
+    match (table.definition.first(), table.differences.is_empty()) {
+        (Some(definition), true) => definition.clone(),
+        (Some(definition), false) => format!("{definition}; {least}{rows}"),
+        (None, _) => format!("{least}{rows}"),
+    }
+}
+
+pub(super) fn text(channel: &str, last: &LastRound) -> String {
+    let compared = format!("{}, {}", counted(last.tables, "table"), counted(last.rows, "row"));
+    match last.outcome.as_str() {
+        "equal" => format!("source and target are equal: {compared}"),
+        "unstable" => format!(
+            "no difference was found in {compared}; not everything could be compared: csa-daemon verify --channel \
+             {channel} says why"
+        ),
+        _ => {
+            let one = |table: &DifferingTableView| {
+                let command = table.command.as_ref();
+                let command = command.map(|command| format!(": {command}")).unwrap_or_default();
+                format!("{} ({}{command})", table.table, table.what)
+            };
+            let named: Vec<String> = last.differing.iter().take(SHOWN).map(one).collect();
+            let more = match last.differing.len().saturating_sub(SHOWN) {
+                0 => String::new(),
+                more => format!(" and {}", counted(more as u64, "other table")),
+            };
+            format!(
+                "the target differs from the source in {}{more}; csa-daemon verify --channel {channel} shows the rows",
+                named.join(", ")
+            )
+        }
+    }
+}

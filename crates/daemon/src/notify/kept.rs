@@ -1,0 +1,66 @@
+//! The state that a receiver knows, on disk: so that a restart of the daemon repeats no event and misses no end of a
+//! failure.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use csa_relaystore::disk::create_private_file;
+use tracing::{debug, warn};
+
+use super::state::Standing;
+
+/// A longer file is not ours.
+const BYTES_MAX: usize = 64 << 10;
+
+/// Returns `None` where there is no file; a damaged one costs a repeated event at most.
+pub(super) fn read(path: &Path) -> Option<Standing> {
+    let text = match fs::read(path) {
+        Ok(text) if text.len() <= BYTES_MAX => text,
+        Ok(_) => return None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            let path = path.display();
+            warn!(%path, %error, "the last event is not known: its file can't be read");
+            return None;
+        }
+    };
+    serde_json::from_slice(&text).ok()
+}
+
+/// Replaces the file as a whole. It is not synced: a power loss may repeat an event.
+pub(super) fn write(path: &Path, standing: &Standing) {
+    let fresh = path.with_extension("json.new");
+    let written = serde_json::to_vec(standing).map_err(io::Error::from).and_then(|text| {
+        create_private_file(&fresh)?.write_all(&text)?;
+        fs::rename(&fresh, path)
+    });
+    if let Err(error) = written {
+        let path = path.display();
+        debug!(%path, %error, "the last event is not kept");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::view::ChannelState;
+
+    #[test]
+    fn what_is_written_is_read_and_damage_is_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notify.json");
+        assert_eq!(read(&path), None);
+        for standing in [
+            Standing::Well,
+            Standing::Failed("1062 u:5".to_owned()),
+            Standing::Waiting(ChannelState::WaitingForLock),
+        ] {
+            write(&path, &standing);
+            assert_eq!(read(&path), Some(standing));
+        }
+        fs::write(&path, "{").expect("written");
+        assert_eq!(read(&path), None);
+        write(&folder.path().join("not/there.json"), &Standing::Well);
+    }
+}

@@ -1,0 +1,80 @@
+//! The part of a channel's state that receivers know. Pure.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::event::EventKind;
+use crate::observe::view::{ChannelState, ChannelView};
+
+/// A channel does not run again before it has run for so long: one whose next attempt fails, too, has not recovered.
+const RECOVERED_AFTER: Duration = Duration::from_secs(3);
+
+/// The state of a channel as it was sent last, or is to be sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Standing {
+    /// It does what it should.
+    Well,
+    /// Its error, as far as it stays the same from one attempt to the next.
+    Failed(String),
+    Waiting(ChannelState),
+    Paused,
+    Stopped,
+    Standby,
+}
+
+impl Standing {
+    /// Returns `None` for a state that says nothing about how it will end.
+    pub(super) fn of(view: &ChannelView) -> Option<Self> {
+        Some(match view.state {
+            ChannelState::Starting => return None,
+            ChannelState::Running | ChannelState::WaitingForDelay => Self::Well,
+            ChannelState::Failed => Self::Failed(cause(view)),
+            ChannelState::Paused => Self::Paused,
+            ChannelState::Stopped => Self::Stopped,
+            ChannelState::Standby => Self::Standby,
+            state @ (ChannelState::WaitingForSource
+            | ChannelState::WaitingForTarget
+            | ChannelState::WaitingForLock
+            | ChannelState::WaitingForSpace) => Self::Waiting(state),
+        })
+    }
+
+    /// Returns the event of a change to this state; `None` if nobody needs to know.
+    pub(super) fn event_after(&self, before: Option<&Self>) -> Option<EventKind> {
+        Some(match (self, before) {
+            (Self::Failed(_), _) => EventKind::Failed,
+            (Self::Waiting(ChannelState::WaitingForSource), _) => EventKind::WaitingForSource,
+            (Self::Waiting(ChannelState::WaitingForLock), _) => EventKind::WaitingForLock,
+            (Self::Waiting(ChannelState::WaitingForSpace), _) => EventKind::WaitingForSpace,
+            (Self::Waiting(_), _) => EventKind::WaitingForTarget,
+            (Self::Paused, _) => EventKind::Paused,
+            (Self::Stopped, _) => EventKind::Stopped,
+            (Self::Well, Some(Self::Failed(_) | Self::Waiting(_))) => EventKind::Recovered,
+            (Self::Well, Some(Self::Paused | Self::Stopped)) => EventKind::Resumed,
+            (Self::Well, Some(Self::Standby)) => EventKind::TookOver,
+            (Self::Standby, Some(_)) => EventKind::Standby,
+            // A daemon that starts.
+            (Self::Well | Self::Standby, None) | (Self::Well, Some(Self::Well)) => return None,
+        })
+    }
+
+    /// Returns how long the state has to last before it is sent; `after` is the configured time of a wait.
+    pub(super) fn lasts(&self, before: Option<&Self>, after: Duration) -> Duration {
+        match (self, before) {
+            (Self::Waiting(_), _) => after,
+            (Self::Well, Some(Self::Failed(_) | Self::Waiting(_))) => RECOVERED_AFTER,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// A message may name the number of a session, so the number of the error and its transaction count, where they are known.
+fn cause(view: &ChannelView) -> String {
+    let Some(error) = &view.last_error else { return view.state_detail.clone() };
+    match (error.number, &error.transaction) {
+        (0, None) => error.message.clone(),
+        (number, transaction) => format!("{number} {}", transaction.as_deref().unwrap_or_default()),
+    }
+}
