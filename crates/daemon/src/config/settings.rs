@@ -189,10 +189,9 @@ fn copy(config: CopyConfig) -> Result<CopyConfig> {
 
 fn archive(config: ArchiveConfig) -> Result<Option<ArchiveOptions>> {
     let Some(url) = config.url else {
-        let set = !config.options.is_empty() || config.required;
-        return match set {
-            true => wrong("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
-            false => Ok(None),
+        return match config.options.is_empty() {
+            true => Ok(None),
+            false => wrong("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
         };
     };
     let location = ArchiveLocation { url, options: config.options };

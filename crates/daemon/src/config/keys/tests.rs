@@ -107,9 +107,17 @@ fn keys_are_the_fields_that_are_read() {
     assert_eq!(names("claims"), of(&root["claims"]));
     let channel = &root["channel"]["items"];
     let mut own = names("channel");
-    for section in
-        ["source", "relay", "target", "applier", "copy", "throttle_by", "notify", "verify"]
-    {
+    for section in [
+        "source",
+        "relay",
+        "target",
+        "applier",
+        "copy",
+        "archive",
+        "throttle_by",
+        "notify",
+        "verify",
+    ] {
         assert_eq!(names(&format!("channel.{section}")), of(&channel["properties"][section]));
         own.insert(section.to_owned());
     }

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::observe::view::{
-    CopyCheckView, CopyView, LimitView, NotifyView, StartStepView, ThrottleByView,
+    ArchiveView, CopyCheckView, CopyView, LimitView, NotifyView, StartStepView, ThrottleByView,
     VerifyProgressView, VerifyResultView, VerifyView,
 };
 
@@ -27,6 +27,7 @@ fn full() -> ChannelView {
     view.copy = Some(CopyView { rows: 5, rows_estimated: 9, ..CopyView::default() });
     view.copy_check =
         Some(CopyCheckView { outcome: "equal".to_owned(), ..CopyCheckView::default() });
+    view.archive = Some(ArchiveView { lag_seconds: Some(2.5), ..ArchiveView::default() });
     view.applier.session_limit = Some(3);
     view.notify = Some(NotifyView::default());
     let finished = "2026-03-01T18:00:00Z".to_owned();
