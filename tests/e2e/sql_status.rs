@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csa_tests::{Daemon, Server, eventually};
+use csa_tests::{Daemon, Guide, Server, eventually};
 
 use crate::{DRAIN, wait_state};
 
@@ -143,4 +143,26 @@ async fn without_the_privilege_to_hide_it_no_row_is_written() {
     assert_eq!(target.gtid_executed().await, before);
     source.exec("INSERT INTO shop.item VALUES (1)").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_queries_of_the_document_answer() {
+    let (source, target) = pair().await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let mut guide = Guide::section("monitoring.md", "State by SQL");
+    let lag = guide.take("sql").replace("'shop'", "'test'");
+    let view = guide.take("sql").replace("'shop'", "'test'");
+    eventually("a lag by SQL", DRAIN, async || {
+        let table = "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'status' AND table_schema = 'csa'";
+        target.value::<u64>(table).await == 1
+            && target.value::<u64>("SELECT COUNT(*) FROM csa.status WHERE lag_seconds IS NOT NULL").await == 1
+    })
+    .await;
+    let behind = lag.trim_end().trim_end_matches(';');
+    let behind = format!("SELECT seconds_behind < 5 FROM ({behind}) AS answer");
+    assert_eq!(target.value::<u8>(&behind).await, 1);
+    target.exec(&view).await;
+    let ts = "SELECT ts > NOW(6) - INTERVAL 5 SECOND FROM csa.heartbeat";
+    assert_eq!(target.value::<u8>(ts).await, 1);
 }

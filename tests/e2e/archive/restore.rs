@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csa_tests::{Compare, Load, LoadOptions, Server, compare, eventually, prepare};
+use csa_tests::{Compare, Guide, Load, LoadOptions, Server, compare, eventually, prepare};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -179,4 +179,48 @@ async fn a_restore_that_is_killed_continues_and_binary_logs_serve_too() {
     assert!(said.contains("missing before") && said.contains("Restore a backup"), "{said}");
     let said = not_restored(&daemon, &third, &["--archive", "file:///nowhere"]);
     assert!(said.contains("/nowhere"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_document_work() {
+    let (source, target) = Server::pair(&[], &[]);
+    let (archive, exported, binlogs) = (folder(), folder(), folder());
+    source.exec("CREATE DATABASE shop; CREATE TABLE shop.item (id INT PRIMARY KEY)").await;
+    source.exec("INSERT INTO shop.item VALUES (1)").await;
+    let daemon = archiving(&source, &target, archive.path()).start();
+    archived(&daemon, &source).await;
+    let server = Server::start("restored", &[]);
+    let executed = source.gtid_executed().await;
+    let data: String = source.value("SELECT @@datadir").await;
+    std::fs::copy(Path::new(&data).join("binlog.000001"), binlogs.path().join("binlog.000001"))
+        .expect("copied");
+    let out = exported.path().join("out");
+    let real = |line: &str| {
+        line.replace("--channel shop", "--channel test")
+            .replace("127.0.0.1:3308", &format!("127.0.0.1:{}", server.port))
+            .replace("8d1c9a32-6a0f-11f0-9c3e-0242ac110002:1-1200", &executed)
+            .replace("/backup/binlogs", &binlogs.path().display().to_string())
+            .replace("/tmp/binlogs", &out.display().to_string())
+    };
+    // The keys are those of the reference.
+    let table: toml::Table =
+        Guide::section("archive.md", "Switch it on").take("toml").parse().expect("TOML");
+    assert!(table["channel"]["archive"]["url"].is_str());
+    let blocks = [
+        Guide::section("archive.md", "See whether it works").take("sh"),
+        Guide::section("archive.md", "Keep what backups need").take("sh"),
+        Guide::section("archive.md", "Take files out").take("sh"),
+    ];
+    let mut restore = Guide::section("archive.md", "Restore");
+    for block in blocks.into_iter().chain([restore.take("sh"), restore.take("sh")]) {
+        for line in block.lines().map(real) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[0] {
+                "csa-daemon" => drop(daemon.commanded(&words[1..])),
+                "mysqlbinlog" => drop(mysqlbinlog(&files(&out))),
+                other => panic!("{other}: {line}"),
+            }
+        }
+    }
+    assert_eq!(server.value::<u8>("SELECT COUNT(*) FROM shop.item").await, 1);
 }

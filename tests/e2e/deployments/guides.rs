@@ -15,7 +15,7 @@ use csa_tests::{Daemon, blocks, repository};
 type Place = (String, String, usize);
 
 /// The blocks that nothing runs: document, section, number, and the reason.
-const NOT_RUN: [(&str, &str, usize, &str); 9] = [
+const NOT_RUN: [(&str, &str, usize, &str); 10] = [
     ("README.md", "", 1, "a drawing"),
     ("README.md", "Try it", 2, "`make test` runs this test"),
     ("architecture.md", "", 1, "a drawing"),
@@ -27,6 +27,7 @@ const NOT_RUN: [(&str, &str, usize, &str); 9] = [
         "output; kubernetes.rs compares its columns",
     ),
     ("kubernetes.md", "A fleet in Kubernetes", 3, "output"),
+    ("monitoring.md", "The log", 1, "output"),
     ("trust.md", "Chaos on real servers", 1, "half an hour; `make test` runs it for a minute"),
     ("trust.md", "Takeovers", 1, "ten minutes; `make test` runs it for half a minute"),
     ("trust.md", "Power loss", 1, "as root, for many rounds; `make test` runs one of each kind"),

@@ -27,7 +27,9 @@ impl Scrape {
         let counters: [(&str, &str, ReadCounter); 5] = [
             ("csa_archive_files_total", "Files added to the archive.", |a| a.files_total),
             ("csa_archive_bytes_total", "Bytes of these files, as stored.", |a| a.bytes_total),
-            ("csa_archive_transactions_total", "Transactions in the files added.", |a| a.transactions_total),
+            ("csa_archive_transactions_total", "Transactions in the files added.", |a| {
+                a.transactions_total
+            }),
             ("csa_archive_failures_total", "Failed attempts to write to the archive.", |a| {
                 a.failures_total
             }),
