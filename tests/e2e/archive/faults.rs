@@ -159,7 +159,7 @@ async fn a_source_that_was_reset_begins_another_history() {
     daemon.start_again();
     daemon.wait_drained(&source, &target, DRAIN).await;
     archived(&daemon, &source).await;
-    let histories = files(&archive.path().join("test"));
+    let histories = files(&archive.path().join("test/histories"));
     assert_eq!(histories.len(), 2, "{histories:?}\n{}", daemon.log_tail());
     assert!(daemon.log().contains("begins another history"), "{}", daemon.log_tail());
     let one = Server::start("restored", &[]);

@@ -89,7 +89,9 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// Returns the only history of the channel in an archive.
 fn history(archive: &Path) -> PathBuf {
     let names = files(&archive.join("test"));
-    let histories: Vec<_> = names.iter().filter(|name| !name.ends_with("pins")).collect();
+    let others = ["pins", "histories"];
+    let histories: Vec<_> =
+        names.iter().filter(|name| !others.iter().any(|other| name.ends_with(other))).collect();
     assert_eq!(histories.len(), 1, "{histories:?}");
     histories[0].clone()
 }

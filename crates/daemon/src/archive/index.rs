@@ -76,6 +76,8 @@ impl FileIndex {
 pub(crate) struct HistoryMark {
     pub(crate) format: u32,
     pub(crate) channel: String,
+    /// The name of the history, and of its folder.
+    pub(crate) history: String,
     #[serde(with = "gtid_set")]
     pub(crate) begins_after: GtidSet,
     pub(crate) written: String,

@@ -1,7 +1,7 @@
 //! The names of objects. Pure.
 //!
 //! ```text
-//! CHANNEL/20261126T081500Z-1f8a22c4/history.json     the place where this history began
+//! CHANNEL/histories/00000001.json                    the first history: its folder, and where it began; written once
 //! CHANNEL/20261126T081500Z-1f8a22c4/00000001.json    index of the first file; written once, after the file
 //! CHANNEL/20261126T081500Z-1f8a22c4/00000001-9c41d0ab.binlog
 //! CHANNEL/pins/NAME.json                             a backup that needs everything after its GTID set
@@ -10,7 +10,7 @@
 /// Digits of a file's number.
 const DIGITS: usize = 8;
 
-pub(super) const HISTORY: &str = "history.json";
+pub(super) const HISTORIES: &str = "histories";
 pub(super) const PINS: &str = "pins";
 
 /// Returns the name of a history that begins at this time. Names sort by time; the random part keeps two apart that
@@ -20,19 +20,6 @@ pub(super) fn history_name(time: &str, random: u32) -> String {
     let (day, clock) = time.split_once('T').unwrap_or((time, ""));
     let clock = clock.get(..8).unwrap_or(clock);
     format!("{}T{}Z-{random:08x}", digits(day), digits(clock))
-}
-
-/// Returns true for a name as [`history_name`] makes it.
-pub(super) fn is_history(name: &str) -> bool {
-    let shape = |text: &str, like: &str| {
-        text.len() == like.len()
-            && text.bytes().zip(like.bytes()).all(|(byte, like)| match like {
-                b'0' => byte.is_ascii_digit(),
-                b'x' => byte.is_ascii_hexdigit(),
-                _ => byte == like,
-            })
-    };
-    shape(name, "00000000T000000Z-xxxxxxxx")
 }
 
 pub(super) fn index_name(number: u64) -> String {
@@ -68,14 +55,12 @@ mod tests {
     fn names_are_read_as_they_are_written() {
         let history = history_name("2026-11-26T08:15:00.123456Z", 0x1f8a_22c4);
         assert_eq!(history, "20261126T081500Z-1f8a22c4");
-        assert!(is_history(&history));
-        assert!(!is_history("pins") && !is_history("20261126T081500Z-1f8a22c"));
         for number in [1, 99_999_999, 123_456_789] {
             assert_eq!(index_number(&index_name(number)), Some(number));
             let file = file_name(number, 7, "binlog.zst");
             assert_eq!(file_number(&file), Some(number));
             assert_eq!((index_number(&file), file_number(&index_name(number))), (None, None));
         }
-        assert_eq!(index_number(HISTORY), None);
+        assert_eq!(index_number("full-backup.json"), None);
     }
 }

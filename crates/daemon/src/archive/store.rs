@@ -97,23 +97,39 @@ impl Archive {
 
     /// Returns the names of all histories, the oldest first.
     pub(crate) async fn histories(&self) -> Result<Vec<String>> {
-        let listed = self.store.list_with_delimiter(Some(&self.root));
-        let listed = self.within("listing its histories", listed).await?;
-        let name = |path: &Path| path.filename().map(str::to_owned);
-        let mut names: Vec<String> = listed.common_prefixes.iter().filter_map(name).collect();
-        names.retain(|name| layout::is_history(name));
-        names.sort();
-        Ok(names)
+        Ok(self.marks().await?.into_iter().map(|(_, mark)| mark.history).collect())
     }
 
-    /// Begins a history. Its name is new, so nothing is ever written over.
-    pub(crate) async fn begin(&self, name: &str, mark: &HistoryMark) -> Result<History> {
-        let history = self.history(name);
-        let path = history.folder().join(layout::HISTORY);
-        match self.create(&path, mark).await? {
-            true => Ok(history),
-            false => Err(self.damaged(format!("history {name} is already there"))),
+    /// Returns the marks of all histories by their numbers.
+    async fn marks(&self) -> Result<Vec<(u64, HistoryMark)>> {
+        let mut marks = Vec::new();
+        for object in self.list(&self.root.clone().join(layout::HISTORIES)).await? {
+            let number = object.location.filename().and_then(layout::index_number);
+            if let Some(number) = number
+                && let Some(mark) = self.read::<HistoryMark>(&object.location).await?
+            {
+                marks.push((number, mark));
+            }
         }
+        marks.sort_by_key(|(number, _)| *number);
+        Ok(marks)
+    }
+
+    /// Begins the history of `mark` after all others.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Overtaken`] if another daemon has begun one.
+    pub(crate) async fn begin(&self, mark: &HistoryMark) -> Result<History> {
+        let number = self.marks().await?.last().map_or(1, |(number, _)| number + 1);
+        let path = self.mark_path(number);
+        match self.create(&path, mark).await? {
+            true => Ok(self.history(&mark.history)),
+            false => Err(ArchiveError::Overtaken { url: self.url.clone(), number }),
+        }
+    }
+
+    fn mark_path(&self, number: u64) -> Path {
+        self.root.clone().join(layout::HISTORIES).join(layout::index_name(number))
     }
 
     /// Returns all pins by name.
@@ -269,10 +285,10 @@ impl History {
 
     /// Returns the set after which the history begins.
     pub(crate) async fn begins_after(&self) -> Result<GtidSet> {
-        let path = self.folder().join(layout::HISTORY);
-        let mark: Option<HistoryMark> = self.archive.read(&path).await?;
-        mark.map(|mark| mark.begins_after)
-            .ok_or_else(|| self.archive.damaged(format!("{path} is missing")))
+        let marks = self.archive.marks().await?;
+        let mark = marks.into_iter().find(|(_, mark)| mark.history == self.name);
+        mark.map(|(_, mark)| mark.begins_after)
+            .ok_or_else(|| self.archive.damaged(format!("history {} has vanished", self.name)))
     }
 
     /// Returns the index of a file; `None` if there is none.
@@ -349,7 +365,12 @@ impl History {
 
     /// Deletes the mark of a history without files.
     pub(crate) async fn forget(&self) -> Result<()> {
-        self.delete_file(layout::HISTORY).await
+        let marks = self.archive.marks().await?;
+        let Some((number, _)) = marks.iter().find(|(_, mark)| mark.history == self.name) else {
+            return Ok(());
+        };
+        let path = self.archive.mark_path(*number);
+        self.archive.within("deleting a mark", self.archive.store.delete(&path)).await
     }
 }
 

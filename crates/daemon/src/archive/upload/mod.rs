@@ -367,11 +367,12 @@ impl Uploader {
         let mark = HistoryMark {
             format: FORMAT,
             channel: self.channel.clone(),
+            history: layout::history_name(&now, random()),
             begins_after: begins_after.clone(),
-            written: now.clone(),
+            written: now,
             reason,
         };
-        let history = self.archive.begin(&layout::history_name(&now, random()), &mark).await?;
+        let history = self.archive.begin(&mark).await?;
         Ok(Tail { history, archived: begins_after, missing: GtidSet::new(), next: 1 })
     }
 
