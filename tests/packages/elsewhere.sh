@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# elsewhere.sh SUITE PACKAGE: tries a Debian or RPM package in the root file system of a Debian release (bullseye, trixie),
+# as root: installs it there, and runs its daemon there as its user, from the package to the first replicated row. It needs
+# debootstrap and a package server, and is a part of a release, not of the tests.
+set -euo pipefail
+SUITE=$1 PACKAGE=$(realpath "$2")
+# Mounts end with the script.
+[[ ${CSA_UNSHARED:-} == yes ]] || CSA_UNSHARED=yes exec unshare --mount --propagation private "$0" "$@"
+. "$(dirname "$0")/../provisioning/lib.sh"
+
+STAGE=$WORK/$SUITE
+inside() { chroot "$STAGE" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
+as_daemon() { inside setpriv --reuid csa-daemon --regid csa-daemon --clear-groups "$@"; }
+
+debootstrap --variant=minbase "$SUITE" "$STAGE" >"$WORK/debootstrap.log" 2>&1 || die "$(tail -n 5 "$WORK/debootstrap.log")"
+mount --bind /proc "$STAGE/proc"
+mount --bind /dev "$STAGE/dev"
+say "$(sed -n 's/^PRETTY_NAME=//p' "$STAGE/etc/os-release"), $(inside ldd --version | sed 1q)"
+
+start_server source
+start_server target
+fill_types
+fill_shop
+guide provisioning.md 'Complete binary logs'
+on source <<<"SET SESSION sql_log_bin = 0; GRANT SELECT, REPLICATION CLIENT, SHOW VIEW, TRIGGER, EVENT ON *.* TO 'repl'@'%'"
+
+began=$SECONDS
+case $PACKAGE in
+    *.deb)
+        cp "$PACKAGE" "$STAGE/tmp/"
+        inside DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "/tmp/${PACKAGE##*/}" \
+            >"$WORK/install.log" 2>&1 || die "$(tail -n 20 "$WORK/install.log")"
+        ;;
+    # Its dependencies are the root's, of which RPM's database knows nothing.
+    *.rpm) "$("$ROOT/tests/sandbox/debian-tool" rpm)" --root "$STAGE" --nodeps --install "$PACKAGE" ;;
+esac
+say "installed: $(inside csa-daemon --version)"
+rm -f "$STAGE"/etc/csa-daemon/csa-daemon.toml
+for password in source target; do
+    echo 'change me' >"$STAGE/etc/csa-daemon/$password.pw"
+    inside chgrp csa-daemon "/etc/csa-daemon/$password.pw"
+    chmod 640 "$STAGE/etc/csa-daemon/$password.pw"
+done
+{ printf '[daemon]\nadmin_listen = "127.0.0.1:%s"\n' "$ADMIN"; cat "$STAGE/usr/share/doc/csa-daemon/examples/minimal.toml"; } |
+    sed "s/= 3306/= $PORT_SOURCE/; s/= 3307/= $PORT_TARGET/" >"$STAGE/etc/csa-daemon/csa-daemon.toml"
+inside install -d -o csa-daemon -g csa-daemon -m 700 /var/lib/csa-daemon
+setsid chroot "$STAGE" setpriv --reuid csa-daemon --regid csa-daemon --clear-groups csa-daemon run >"$WORK/daemon.log" 2>&1 &
+HELPERS+=($!)
+csa-daemon() { as_daemon csa-daemon "$@"; }
+on source <<<'INSERT INTO shop.item VALUES (1000, 1, "after the package")'
+has_row() { [[ $(on target <<<'SELECT COUNT(*) FROM shop.item WHERE id = 1000' 2>&1) == 1 ]]; }
+until_true "the first row is replicated: $(tail -n 5 "$WORK/daemon.log")" has_row
+say "from ${PACKAGE##*/} to the first replicated row: $((SECONDS - began)) s"
+on source <<<'INSERT INTO shop.sale (item, amount) VALUES (1, 1)'
+wait_level
+compare
+csa-daemon status
