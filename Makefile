@@ -110,6 +110,7 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 	tests/lint/prose
 	tests/lint/links
+	tests/lint/promises
 	# No program that is released can have a planted bug (crates/provider/src/seams/planted.rs), or shorten its pauses.
 	! cargo tree --package csa-daemon --package csa-bench --edges features,no-dev | grep -E 'planted|test-util'
 

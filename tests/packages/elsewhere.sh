@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# elsewhere.sh SUITE PACKAGE: tries a Debian or RPM package in the root file system of a Debian release (bullseye, trixie),
-# as root: installs it there, and runs its daemon there as its user, from the package to the first replicated row. It needs
-# debootstrap and a package server, and is a part of a release, not of the tests.
+# elsewhere.sh SUITE PACKAGE: tries a Debian or RPM package in the root file system of a Debian release (bullseye, trixie).
+# It installs the package there, runs its daemon as its user, and measures the time to the first replicated row. It needs
+# root, debootstrap and a package server; it is a part of a release, not of the tests.
 set -euo pipefail
 SUITE=$1 PACKAGE=$(realpath "$2")
 # Mounts end with the script.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tests what a release hands out, with the program under test: the tarball and the RPM package are installed into separate
-# roots, and the package's daemon makes its first copy between two servers. deb.sh tests the Debian package further, and
-# elsewhere.sh tries the packages on other distributions. Without root privileges the RPM package is only listed, and the
-# tarball's daemon runs.
+# Tests what a release hands out, with the program under test. The tarball and the RPM package are installed into separate
+# roots, and the package's daemon makes its first copy between two servers. deb.sh tests the Debian package further.
+# elsewhere.sh tries other distributions. Without root privileges the RPM package is only listed, and the tarball's
+# daemon runs.
 set -euo pipefail
 . "$(dirname "$0")/../provisioning/lib.sh"
 

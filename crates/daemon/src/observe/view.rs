@@ -16,6 +16,9 @@ pub(crate) use locks::{LockHolderView, LockWaitView};
 pub(crate) use peers::{PeerChannelView, PeerView, PeersView};
 pub(crate) use steps::{DurationView, StartStepView, StepsView};
 
+/// The part of every path that names the version of the HTTP API. docs/stability.md says what it promises.
+pub(crate) const API: &str = "/api/v1";
+
 /// `/status`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct StatusView {
