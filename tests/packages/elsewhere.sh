@@ -32,7 +32,7 @@ case $PACKAGE in
             >"$WORK/install.log" 2>&1 || die "$(tail -n 20 "$WORK/install.log")"
         ;;
     # Its dependencies are the root's, of which RPM's database knows nothing.
-    *.rpm) "$("$ROOT/tests/sandbox/debian-tool" rpm)" --root "$STAGE" --nodeps --install "$PACKAGE" ;;
+    *.rpm) "$("$ROOT/tests/sandbox/debian-tool" rpm)" --force-debian --root "$STAGE" --nodeps --install "$PACKAGE" ;;
 esac
 say "installed: $(inside csa-daemon --version)"
 rm -f "$STAGE"/etc/csa-daemon/csa-daemon.toml

@@ -54,7 +54,7 @@ tree=$WORK/$name
 while IFS=: read -r page link; do
     [[ -e ${page%/*}/$link || $link =~ (crates|tests|benches|compose|mkdocs)(/|$) || $link == *CONTRIBUTING* ]] ||
         die "$page: $link leads nowhere in the tarball"
-done < <(cd "$tree" && grep -oE '\]\([^)#:]+' README.md docs/*.md | sed "s|^|$tree/|; s|](||")
+done < <(cd "$tree" && grep -oE '\]\([^):#]+[)#]' README.md docs/*.md | sed "s|^|$tree/|; s|](||; s|[)#]$||")
 "$tree/install" --root "$WORK/tarball"
 check_files "$WORK/tarball" /usr/local
 echo '# an operator'\''s' >>"$WORK/tarball/etc/csa-daemon/csa-daemon.toml"
@@ -67,12 +67,14 @@ if "$tree/install" --prefx /usr 2>/dev/null; then die 'an unknown option is acce
 say 'the tarball is installed, installed again and removed'
 
 # --- the RPM package ----------------------------------------------------------------------------------
-rpm() { "$RPM" --root "$STAGE" --nodeps "$@" >"$WORK/rpm.log" 2>&1 || die "rpm $*: $(<"$WORK/rpm.log")"; }
+# Debian's rpm warns of every installation otherwise.
+rpm() { "$RPM" --force-debian --root "$STAGE" --nodeps "$@" >"$WORK/rpm.log" 2>&1 || die "rpm $*: $(<"$WORK/rpm.log")"; }
 
 # What its scripts call, from this machine.
 make_root() {
     local program path library
-    mkdir -p "$STAGE"/{etc,tmp,usr/{bin,sbin,lib,lib64},var/lib}
+    mkdir -p "$STAGE"/{dev,etc,tmp,usr/{bin,sbin,lib,lib64},var/lib}
+    mknod -m 666 "$STAGE/dev/null" c 1 3 2>/dev/null || touch "$STAGE/dev/null"
     for path in bin sbin lib lib64; do ln -s "usr/$path" "$STAGE/$path"; done
     for program in bash getent groupadd useradd; do
         path=$(realpath "$(PATH=$PATH:/usr/sbin type -P "$program")")
