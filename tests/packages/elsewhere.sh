@@ -19,7 +19,6 @@ say "$(sed -n 's/^PRETTY_NAME=//p' "$STAGE/etc/os-release"), $(inside ldd --vers
 
 start_server source
 start_server target
-fill_types
 fill_shop
 guide provisioning.md 'Complete binary logs'
 on source <<<"SET SESSION sql_log_bin = 0; GRANT SELECT, REPLICATION CLIENT, SHOW VIEW, TRIGGER, EVENT ON *.* TO 'repl'@'%'"

@@ -92,7 +92,6 @@ make_root() {
 
 start_server source
 start_server target
-fill_types
 fill_shop
 guide provisioning.md 'Complete binary logs'
 package=$(echo "$PACKAGES"/*.rpm)
