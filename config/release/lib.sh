@@ -48,7 +48,7 @@ documents() {
     "${CSA_GENERATOR:-$1}" generate "$2"
     # The installed example names the installed schema.
     sed -i '1s|\./|file:///usr/share/csa-daemon/|' "$2/csa-daemon.toml"
-    config/release/third-party "$2" "$(architecture "$1")"
+    config/release/third-party "$2" "$1"
 }
 
 # pack FOLDER TAR [OPTION…]: the same bytes for the same files.
