@@ -36,6 +36,11 @@ glibc() {
         sort -V | tail -n 1
 }
 
+# The oldest version of glibc for which Rust's standard library is built.
+readonly GLIBC=2.17
+# True if a program runs wherever there is glibc $GLIBC or newer.
+is_wide() { [[ $(printf '%s\n' "$(glibc "$1")" "$GLIBC" | sort -V | tail -n 1) == "$GLIBC" ]]; }
+
 # install_program PROGRAM PLACE: without symbols. Foreign programs come without: this machine's strip can't read them.
 install_program() {
     install -D -m 0755 "$1" "$2"
