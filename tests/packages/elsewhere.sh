@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# elsewhere.sh SUITE PACKAGE: tries a Debian or RPM package in the root file system of a Debian release (bullseye, trixie).
-# It installs the package there, runs its daemon as its user, and measures the time to the first replicated row. It needs
-# root, debootstrap and a package server; it is a part of a release, not of the tests.
+# elsewhere.sh SUITE PACKAGE: tries a Debian or RPM package in the root file system of a Debian release (bullseye, trixie),
+# or in a copy of the root in the folder SUITE. It installs the package there, runs its daemon as its user, and measures the
+# time to the first replicated row. It needs root, debootstrap and a package server; it is a part of a release, not of the
+# tests.
 set -euo pipefail
 SUITE=$1 PACKAGE=$(realpath "$2")
-# Mounts end with the script.
-[[ ${CSA_UNSHARED:-} == yes ]] || CSA_UNSHARED=yes exec unshare --mount --propagation private "$0" "$@"
 . "$(dirname "$0")/../provisioning/lib.sh"
 
-STAGE=$WORK/$SUITE
+STAGE=$WORK/root
+# Nothing of this machine is mounted there: what the script leaves is removed with the folder.
 inside() { chroot "$STAGE" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
 as_daemon() { inside setpriv --reuid csa-daemon --regid csa-daemon --clear-groups "$@"; }
 
-debootstrap --variant=minbase "$SUITE" "$STAGE" >"$WORK/debootstrap.log" 2>&1 || die "$(tail -n 5 "$WORK/debootstrap.log")"
-mount --bind /proc "$STAGE/proc"
-mount --bind /dev "$STAGE/dev"
+if [[ -d $SUITE ]]; then
+    cp -a "$SUITE" "$STAGE"
+else
+    debootstrap --variant=minbase "$SUITE" "$STAGE" >"$WORK/debootstrap.log" 2>&1 || die "$(tail -n 5 "$WORK/debootstrap.log")"
+fi
 say "$(sed -n 's/^PRETTY_NAME=//p' "$STAGE/etc/os-release"), $(inside ldd --version | sed 1q)"
 
 start_server source
@@ -43,12 +45,13 @@ done
 { printf '[daemon]\nadmin_listen = "127.0.0.1:%s"\n' "$ADMIN"; cat "$STAGE/usr/share/doc/csa-daemon/examples/minimal.toml"; } |
     sed "s/= 3306/= $PORT_SOURCE/; s/= 3307/= $PORT_TARGET/" >"$STAGE/etc/csa-daemon/csa-daemon.toml"
 inside install -d -o csa-daemon -g csa-daemon -m 700 /var/lib/csa-daemon
-setsid chroot "$STAGE" setpriv --reuid csa-daemon --regid csa-daemon --clear-groups csa-daemon run >"$WORK/daemon.log" 2>&1 &
+setsid chroot "$STAGE" /usr/bin/env -i PATH=/usr/bin:/bin setpriv --reuid csa-daemon --regid csa-daemon --clear-groups \
+    csa-daemon run >"$WORK/daemon.log" 2>&1 &
 HELPERS+=($!)
 csa-daemon() { as_daemon csa-daemon "$@"; }
 on source <<<'INSERT INTO shop.item VALUES (1000, 1, "after the package")'
 has_row() { [[ $(on target <<<'SELECT COUNT(*) FROM shop.item WHERE id = 1000' 2>&1) == 1 ]]; }
-until_true "the first row is replicated: $(tail -n 5 "$WORK/daemon.log")" has_row
+until_true "the first row is replicated; $WORK/daemon.log" has_row
 say "from ${PACKAGE##*/} to the first replicated row: $((SECONDS - began)) s"
 on source <<<'INSERT INTO shop.sale (item, amount) VALUES (1, 1)'
 wait_level
