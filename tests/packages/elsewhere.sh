@@ -10,13 +10,13 @@ SUITE=$1 PACKAGE=$(realpath "$2")
 STAGE=$WORK/root
 # Nothing of this machine is mounted there: what the script leaves is removed with the folder.
 inside() { chroot "$STAGE" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
-as_daemon() { inside setpriv --reuid csa-daemon --regid csa-daemon --clear-groups "$@"; }
 
 if [[ -d $SUITE ]]; then
     cp -a "$SUITE" "$STAGE"
 else
     debootstrap --variant=minbase "$SUITE" "$STAGE" >"$WORK/debootstrap.log" 2>&1 || die "$(tail -n 5 "$WORK/debootstrap.log")"
 fi
+echo '127.0.0.1 localhost' >"$STAGE/etc/hosts"
 say "$(sed -n 's/^PRETTY_NAME=//p' "$STAGE/etc/os-release"), $(inside ldd --version | sed 1q)"
 
 start_server source
@@ -36,6 +36,7 @@ case $PACKAGE in
     *.rpm) "$("$ROOT/tests/sandbox/debian-tool" rpm)" --force-debian --root "$STAGE" --nodeps --install "$PACKAGE" ;;
 esac
 say "installed: $(inside csa-daemon --version)"
+AS_DAEMON=(chroot "--userspec=$(inside id -u csa-daemon):$(inside id -g csa-daemon)" --groups= "$STAGE" /usr/bin/env -i)
 rm -f "$STAGE"/etc/csa-daemon/csa-daemon.toml
 for password in source target; do
     echo 'change me' >"$STAGE/etc/csa-daemon/$password.pw"
@@ -45,13 +46,12 @@ done
 { printf '[daemon]\nadmin_listen = "127.0.0.1:%s"\n' "$ADMIN"; cat "$STAGE/usr/share/doc/csa-daemon/examples/minimal.toml"; } |
     sed "s/= 3306/= $PORT_SOURCE/; s/= 3307/= $PORT_TARGET/" >"$STAGE/etc/csa-daemon/csa-daemon.toml"
 inside install -d -o csa-daemon -g csa-daemon -m 700 /var/lib/csa-daemon
-setsid chroot "$STAGE" /usr/bin/env -i PATH=/usr/bin:/bin setpriv --reuid csa-daemon --regid csa-daemon --clear-groups \
-    csa-daemon run >"$WORK/daemon.log" 2>&1 &
+setsid "${AS_DAEMON[@]}" /usr/bin/csa-daemon run >"$CSA_GUIDE_HOST/daemon.log" 2>&1 &
 HELPERS+=($!)
-csa-daemon() { as_daemon csa-daemon "$@"; }
+csa-daemon() { "${AS_DAEMON[@]}" /usr/bin/csa-daemon "$@"; }
 on source <<<'INSERT INTO shop.item VALUES (1000, 1, "after the package")'
 has_row() { [[ $(on target <<<'SELECT COUNT(*) FROM shop.item WHERE id = 1000' 2>&1) == 1 ]]; }
-until_true "the first row is replicated; $WORK/daemon.log" has_row
+until_true "the first row is replicated" has_row
 say "from ${PACKAGE##*/} to the first replicated row: $((SECONDS - began)) s"
 on source <<<'INSERT INTO shop.sale (item, amount) VALUES (1, 1)'
 wait_level
