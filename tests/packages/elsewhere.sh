@@ -49,6 +49,7 @@ inside install -d -o csa-daemon -g csa-daemon -m 700 /var/lib/csa-daemon
 setsid "${AS_DAEMON[@]}" /usr/bin/csa-daemon run >"$CSA_GUIDE_HOST/daemon.log" 2>&1 &
 HELPERS+=($!)
 csa-daemon() { "${AS_DAEMON[@]}" /usr/bin/csa-daemon "$@"; }
+until_true 'the channel runs' csa-daemon status
 on source <<<'INSERT INTO shop.item VALUES (1000, 1, "after the package")'
 has_row() { [[ $(on target <<<'SELECT COUNT(*) FROM shop.item WHERE id = 1000' 2>&1) == 1 ]]; }
 until_true "the first row is replicated" has_row

@@ -189,9 +189,10 @@ impl Client {
         format!("{}{API}{path}", self.base)
     }
 
-    /// The address, as requests use it: the agent knows the way to a socket.
+    /// The address, as requests use it: the agent knows the way to a socket. It would look up a name all the same, and
+    /// `localhost` has no address where there is no /etc/hosts.
     fn uri(&self, path: &str) -> String {
-        let base = if self.base.starts_with("unix:") { "http://localhost" } else { &self.base };
+        let base = if self.base.starts_with("unix:") { "http://127.0.0.1" } else { &self.base };
         format!("{base}{API}{path}")
     }
 
