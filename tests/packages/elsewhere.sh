@@ -8,7 +8,12 @@ SUITE=$1 PACKAGE=$(realpath "$2")
 . "$(dirname "$0")/../provisioning/lib.sh"
 
 STAGE=$WORK/root
-# Nothing of this machine is mounted there: what the script leaves is removed with the folder.
+# Nothing of this machine is mounted there: what the script leaves is removed with the folder. Installations see a /proc of
+# their own, which ends with them.
+with_proc() {
+    unshare --mount --propagation private bash -c 'mount -t proc proc "$1/proc" && exec chroot "$@"' bash "$STAGE" \
+        /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
+}
 inside() { chroot "$STAGE" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
 
 if [[ -d $SUITE ]]; then
@@ -29,7 +34,7 @@ began=$SECONDS
 case $PACKAGE in
     *.deb)
         cp "$PACKAGE" "$STAGE/tmp/"
-        inside DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "/tmp/${PACKAGE##*/}" \
+        with_proc DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "/tmp/${PACKAGE##*/}" \
             >"$WORK/install.log" 2>&1 || die "$(tail -n 20 "$WORK/install.log")"
         ;;
     # Its dependencies are the root's, of which RPM's database knows nothing.
