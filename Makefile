@@ -20,9 +20,10 @@ CACHE := $(or $(CSA_SANDBOX_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/csa-da
 CARGO_DEB := $(CACHE)/tools/bin/cargo-deb
 CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
 DOCS_PROGRAMS := $(CACHE)/docs
+RELEASE_PROGRAMS := $(CACHE)/release
 CARGO_LLVM_COV := $(CACHE)/tools/bin/cargo-llvm-cov
 
-.PHONY: build test test-repeat test-deployments coverage lint docs deny demo bench bench-full flames sandbox versions tools kubernetes deb image clean
+.PHONY: build test test-repeat test-deployments coverage lint docs deny demo bench bench-full flames sandbox versions tools kubernetes deb image release clean
 
 build:
 	cargo build --workspace
@@ -62,6 +63,17 @@ image:
 	cargo build --release -p csa-daemon
 	config/container/build target/release/csa-daemon
 
+# target/release-VERSION: packages, images, sums and notices for x86_64 and arm64 (CONTRIBUTING.md, A release)
+release: tools $(RELEASE_PROGRAMS)/installed
+	config/release/build
+
+$(RELEASE_PROGRAMS)/installed: config/release/requirements.txt
+	@python3 -m venv --clear $(RELEASE_PROGRAMS) || \
+		{ echo 'make release: python3 has no working venv module (on Debian: apt install python3-venv)' >&2; exit 1; }
+	@$(RELEASE_PROGRAMS)/bin/pip install --quiet --disable-pip-version-check --requirement $< || \
+		{ echo 'make release: pip did not install Zig and cargo-zigbuild from its index' >&2; exit 1; }
+	@touch $@
+
 # Built with the tests in one go: alone, the programs have other features and all is compiled twice.
 # What runs the guides, the packages and the deployments as they are written is left to `test-deployments`.
 TEST_TIMES := target/test-times
@@ -98,6 +110,7 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 	tests/lint/prose
 	tests/lint/links
+	tests/lint/promises
 	# No program that is released can have a planted bug (crates/provider/src/seams/planted.rs), or shorten its pauses.
 	! cargo tree --package csa-daemon --package csa-bench --edges features,no-dev | grep -E 'planted|test-util'
 

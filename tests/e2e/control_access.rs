@@ -174,7 +174,7 @@ async fn every_answer_is_as_the_description_says() {
     let mut api = OpenApi::default();
     let mut ask = |method: &str, path: &str, parameters: &str, token: &str, body: &str| {
         let header = format!("Bearer {token}");
-        let url = format!("{}{parameters}", path.replace("{name}", "test"));
+        let url = format!("{}{parameters}", api.versioned(path).replace("{name}", "test"));
         let headers = [("authorization", header.as_str())];
         let headers = if token.is_empty() { &[][..] } else { &headers[..] };
         let (status, answer) = daemon.request(&method.to_uppercase(), &url, headers, body);
@@ -197,6 +197,9 @@ async fn every_answer_is_as_the_description_says() {
         assert_eq!(ask("get", path, "", READ_TOKEN, ""), 200, "{path}");
         let code = if ["/", "/runbook", "/healthz"].contains(&path) { 200 } else { 401 };
         assert_eq!(ask("get", path, "", "", ""), code, "{path}");
+        // Scripts may have the path without its version.
+        let header = [("authorization", &*format!("Bearer {READ_TOKEN}"))];
+        assert_eq!(daemon.request("GET", path, &header, "").0, 200, "{path}");
     }
     let wait = "/channels/{name}/wait";
     let transactions = "/channels/{name}/relay/transactions";
@@ -347,6 +350,12 @@ async fn every_answer_is_as_the_description_says() {
         let (status, answer) = fleet.request(&method.to_uppercase(), path, &own, "");
         assert_eq!(status, 200, "{answer}");
         api.check(method, path, status, &answer);
+    }
+    // A browser that was led to another name of this address.
+    for path in ["/", "/runbook", "/healthz"] {
+        let (status, answer) = daemon.request("GET", path, &[("host", "evil.example")], "");
+        assert_eq!(status, 403, "{answer}");
+        api.check("get", path, status, &answer);
     }
     assert!(api.unseen().is_empty(), "{:#?}", api.unseen());
     // An unknown path is refused in the same form.

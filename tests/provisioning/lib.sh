@@ -33,7 +33,8 @@ clean_up() {
         tail -v -n 30 "$WORK"/*/daemon.log >&2 2>/dev/null || true
     fi
     ((${#SERVERS[@]} == 0)) || "$SANDBOX" destroy "${SERVERS[@]}"
-    rm -rf "$WORK"
+    # Whatever a script may have mounted below it stays as it is.
+    rm -rf --one-file-system "$WORK"
     exit "$outcome"
 }
 trap clean_up EXIT

@@ -84,3 +84,8 @@ fn the_demonstration_ends_with_equal_servers() {
 fn the_debian_package_is_installed_run_upgraded_and_purged() {
     run("packages/deb.sh");
 }
+
+#[test]
+fn the_files_of_a_release_are_installed_and_run() {
+    run("packages/release.sh");
+}

@@ -18,7 +18,7 @@ use super::arguments::{Admin, All};
 use super::pattern::{chosen, is_pattern};
 use crate::config::{AdminFiles, DaemonConfig, tls_client, token};
 use crate::host::{Failure, Route, agent, tls_agent};
-use crate::observe::view::{ErrorAnswer, StatusView};
+use crate::observe::view::{API, ErrorAnswer, StatusView};
 
 /// The channels that a command acts on.
 pub(super) enum Chosen {
@@ -186,13 +186,14 @@ impl Client {
 
     /// The address, as messages show it.
     fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
+        format!("{}{API}{path}", self.base)
     }
 
-    /// The address, as requests use it: the agent knows the way to a socket.
+    /// The address, as requests use it: the agent knows the way to a socket. It would look up a name all the same, and
+    /// `localhost` has no address where there is no /etc/hosts.
     fn uri(&self, path: &str) -> String {
-        let base = if self.base.starts_with("unix:") { "http://localhost" } else { &self.base };
-        format!("{base}{path}")
+        let base = if self.base.starts_with("unix:") { "http://127.0.0.1" } else { &self.base };
+        format!("{base}{API}{path}")
     }
 
     fn unreachable(&self, path: &str, error: &ureq::Error) -> Failure {

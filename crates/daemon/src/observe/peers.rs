@@ -15,7 +15,7 @@ use ureq::Agent;
 
 use crate::config::{AdminPeers, tls_client};
 use crate::host::tls_agent;
-use crate::observe::view::{ErrorAnswer, PeerChannelView, PeerView, PeersView};
+use crate::observe::view::{API, ErrorAnswer, PeerChannelView, PeerView, PeersView};
 
 /// The time from the request to the end of the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -157,7 +157,7 @@ fn ask(
         }
         None => Agent::config_builder().proxy(None).build().new_agent(),
     };
-    let request = agent.get(format!("{address}/status"));
+    let request = agent.get(format!("{address}{API}/status"));
     let mut request = request
         .config()
         .http_status_as_error(false)

@@ -22,6 +22,9 @@ pub(crate) use peers::{PeerChannelView, PeerView, PeersView};
 pub(crate) use steps::{DurationView, StartStepView, StepsView};
 pub(crate) use verify::{DifferingTableView, VerifyProgressView, VerifyResultView, VerifyView};
 
+/// The part of every path that names the version of the HTTP API. docs/stability.md says what it promises.
+pub(crate) const API: &str = "/api/v1";
+
 /// `/status`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct StatusView {

@@ -31,6 +31,7 @@ use tracing::{info, warn};
 use crate::admin::page;
 use crate::daemon::Daemon;
 use crate::host::Failure;
+use crate::observe::view::API;
 use auth::{Needs, guard};
 use error::ApiError;
 use peer::Peer;
@@ -86,18 +87,29 @@ fn open_socket(daemon: &Daemon) -> Result<Option<UnixListener>, Failure> {
     }
 }
 
-/// Every method and path, who may use it, and what answers.
-fn routes() -> Vec<(&'static str, String, Needs, MethodRouter<Shared>)> {
-    use Needs::{Control, Nothing, Read};
+/// Method, path, who may use it, and what answers.
+type Route = (&'static str, String, Needs, MethodRouter<Shared>);
+
+/// Returns pages, probes and metrics, at the paths where browsers, supervisors and Prometheus look for them.
+fn routes_without_version() -> Vec<Route> {
+    use Needs::{Nothing, Read};
     let fixed = [
         // The page has no figures in it: it requests them like any other client.
         ("get", "/", Nothing, get(async || page::page())),
         ("get", "/runbook", Nothing, get(async || page::runbook())),
-        ("get", "/history", Read, get(reports::history)),
-        ("get", "/history/recent", Read, get(reports::recent)),
         ("get", "/healthz", Nothing, get(reports::healthy)),
         ("get", "/readyz", Read, get(reports::ready)),
         ("get", "/metrics", Read, get(reports::prometheus)),
+    ];
+    fixed.map(|(method, path, needs, answer)| (method, path.to_owned(), needs, answer)).into()
+}
+
+/// Returns the paths of the API, without its version.
+fn routes() -> Vec<Route> {
+    use Needs::{Control, Read};
+    let fixed = [
+        ("get", "/history", Read, get(reports::history)),
+        ("get", "/history/recent", Read, get(reports::recent)),
         ("get", "/status", Read, get(reports::status)),
         ("get", "/peers", Read, get(reports::peers)),
         ("get", "/openapi.json", Read, get(reports::openapi)),
@@ -125,7 +137,13 @@ fn routes() -> Vec<(&'static str, String, Needs, MethodRouter<Shared>)> {
 
 fn router(daemon: Shared) -> Router {
     let mut router = Router::new();
-    for (_, path, needs, methods) in routes() {
+    // Every path of the API also answers without its version: scripts may have the short one.
+    let versioned = routes()
+        .into_iter()
+        .map(|(method, path, needs, methods)| (method, format!("{API}{path}"), needs, methods));
+    for (_, path, needs, methods) in
+        routes_without_version().into_iter().chain(routes()).chain(versioned)
+    {
         let state = (Arc::clone(&daemon), needs);
         router = router.route(&path, methods.route_layer(from_fn_with_state(state, guard)));
     }

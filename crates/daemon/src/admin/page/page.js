@@ -30,7 +30,7 @@ if (given) {
 async function ask(path) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = token ? { authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(path, { cache: "no-store", headers, signal: AbortSignal.timeout(PATIENCE_MS) });
+  const answer = await fetch(`/api/v1${path}`, { cache: "no-store", headers, signal: AbortSignal.timeout(PATIENCE_MS) });
   isRefused = answer.status === 401;
   if (isRefused) document.getElementById("login").hidden = false;
   const text = await answer.text();
