@@ -40,6 +40,11 @@ impl Chaos {
         Self { random, left, link, statement, crash, loses, lingers, refusals }
     }
 
+    /// Returns the same without refused sessions and statements.
+    pub(crate) fn without_refusals(self) -> Self {
+        Self { refusals: None, ..self }
+    }
+
     /// Restarts, of which each loses up to `loses` commits, and long statements: so one daemon meets another
     /// that is about to take the channel.
     pub(crate) fn restarts(case: Case, loses: usize) -> Self {

@@ -50,9 +50,10 @@ pub(crate) type Contents = BTreeMap<String, Rows>;
 #[derive(Debug)]
 pub(crate) struct Transaction {
     pub(crate) gtid: Gtid,
-    pub(crate) is_definition: bool,
     /// Nothing is applied beside it: a definition, or a step of a distributed transaction.
     pub(crate) is_alone: bool,
+    /// The statement of a definition.
+    pub(crate) definition: Option<String>,
     events: Vec<RawEvent>,
     changes: Vec<RowChange>,
 }
@@ -80,6 +81,12 @@ pub(crate) fn gtid(number: usize) -> Gtid {
 
 fn committed_at(number: usize) -> u64 {
     1_700_000_000_000_000 + number as u64
+}
+
+impl Transaction {
+    pub(crate) const fn is_definition(&self) -> bool {
+        self.definition.is_some()
+    }
 }
 
 impl History {
@@ -114,13 +121,14 @@ impl History {
             };
             // The log has a row by then, so every definition shows in the contents.
             let is_definition = number > 1 && writing.random.random_bool(definitions);
+            let mut definition = None;
             if is_definition {
-                writing.define(number, &mut log_columns);
+                definition = Some(writing.define(number, &mut log_columns));
             } else if !(undoing.random_bool(undone) && writing.undo(&mut undoing)) {
                 writing.write(number, log_columns);
             }
             let Writing { contents, events, changes, .. } = writing;
-            history.push(events, changes, contents, is_definition, is_definition);
+            history.push(events, changes, contents, definition, is_definition);
         }
         history
     }
@@ -130,13 +138,13 @@ impl History {
         mut events: Vec<RawEvent>,
         changes: Vec<RowChange>,
         contents: Contents,
-        is_definition: bool,
+        definition: Option<String>,
         is_alone: bool,
     ) {
         let number = self.states.len();
         let gtid = gtid(number);
         events.insert(0, gtid_event(&gtid, committed_at(number)));
-        self.transactions.push(Transaction { gtid, is_definition, is_alone, events, changes });
+        self.transactions.push(Transaction { gtid, is_alone, definition, events, changes });
         self.states.push(contents);
     }
 
@@ -165,7 +173,7 @@ impl History {
         for (table, before, after) in &changes {
             write(&mut contents, table, before.as_ref(), after.as_ref());
         }
-        self.push(events, changes, contents, false, true);
+        self.push(events, changes, contents, None, true);
     }
 
     /// From `place` on, the transactions are those of the peer.
@@ -283,7 +291,7 @@ fn image(row: &[Value]) -> Vec<u8> {
 }
 
 impl Writing<'_> {
-    fn define(&mut self, number: usize, log_columns: &mut usize) {
+    fn define(&mut self, number: usize, log_columns: &mut usize) -> String {
         let extra: Option<String> =
             self.contents.keys().find(|name| name.starts_with("extra")).cloned();
         let statement = match extra {
@@ -303,6 +311,7 @@ impl Writing<'_> {
             }
         };
         self.events.push(query_event("app", &statement));
+        statement
     }
 
     fn write(&mut self, number: usize, log_columns: usize) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use csa_applier::{
     Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver, Commits, ControlSession,
-    ExecMode, Executor, PreflightError, RowImageColumns, StartFrom, Target, TargetGtids, Tuning,
+    ExecMode, Executor, PreflightError, RowImageColumns, StartFrom, Target, TargetFacts, TargetGtids, Tuning,
     preflight,
 };
 use csa_provider::binlog::GtidSet;
@@ -187,9 +187,15 @@ pub(crate) async fn open(
     identity: &str,
     settings: &Settings,
 ) -> csa_applier::Result<ControlSession> {
-    let found = loop {
+    let found = look_at(target).await?;
+    claim(target, identity, settings, &found).await
+}
+
+/// Looks at the target before a start.
+pub(crate) async fn look_at(target: &Target) -> csa_applier::Result<TargetFacts> {
+    loop {
         match preflight(target, CHANNEL).await {
-            Ok(found) => break found,
+            Ok(found) => return Ok(found),
             Err(PreflightError::Unreachable(error)) => return Err(error),
             Err(refused) => {
                 // The operator waits for it, and starts the channel again; errors of the model name themselves.
@@ -200,7 +206,16 @@ pub(crate) async fn open(
                 sleep(AGAIN).await;
             }
         }
-    };
+    }
+}
+
+/// Takes the channel of a target that was looked at.
+pub(crate) async fn claim(
+    target: &Target,
+    identity: &str,
+    settings: &Settings,
+    found: &TargetFacts,
+) -> csa_applier::Result<ControlSession> {
     let start = StartFrom::Executed(GtidSet::new());
     let claim = ChannelClaim {
         standby: settings.standby,
@@ -243,7 +258,7 @@ async fn feed(
             if statements.wait_for(|&count| count >= expected).await.is_err() {
                 return;
             }
-            if transaction.is_definition {
+            if transaction.is_definition() {
                 admission.definitions_changed();
             }
         }
