@@ -127,13 +127,22 @@ impl Copies {
 
     /// Returns the copies of a process.
     pub(super) fn driven(&self, world: &World, life: &Life) -> DrivenCopy {
+        self.with_scale(world, life, self.scale)
+    }
+
+    /// Returns those that copy tables again, which are never read in a snapshot.
+    pub(super) fn driven_again(&self, world: &World, life: &Life) -> DrivenCopy {
+        self.with_scale(world, life, CopyScale { snapshot_bytes: 0, ..self.scale })
+    }
+
+    fn with_scale(&self, world: &World, life: &Life, scale: CopyScale) -> DrivenCopy {
         let target = |server: &Server| {
             let options = Server::options(world.settings.gtids);
             let options = TargetOptions { executor: Some(self.executor), ..options };
             Target::new(options, Patient(Door { life: life.clone(), server: server.clone() }))
         };
         let sources = self.servers.iter().take(1 + usize::from(world.has_peer));
-        DrivenCopy::new(CHANNEL, sources.map(target).collect(), target(&world.server), self.scale)
+        DrivenCopy::new(CHANNEL, sources.map(target).collect(), target(&world.server), scale)
     }
 
     /// Returns the first request, and the time until it is made.
@@ -207,6 +216,9 @@ pub(super) async fn broken(copies: Option<&Copies>) {
 /// No fault explains it.
 pub(super) fn judge(failure: &CopyFailure) {
     let CopyFailure { text, code } = failure;
+    if std::env::var_os("CSA_SIM_TRACE").is_some() {
+        eprintln!("the copy failed: {text}");
+    }
     let is_inexplicable = code.is_some_and(|code| INEXPLICABLE.contains(&code))
         || ["can't be read", "unexpected columns"].iter().any(|part| text.contains(part));
     assert!(!is_inexplicable, "the copy failed: {text}");

@@ -45,7 +45,7 @@ impl Daemon<'_> {
     pub(super) async fn copy_again(&self) {
         let Some(copies) = &self.world.copies else { return };
         let Some((request, Duration::ZERO)) = copies.next() else { return };
-        let driven = copies.driven(self.world, &self.life);
+        let driven = copies.driven_again(self.world, &self.life);
         let time = Duration::from_millis(self.chance().random_range(0..ROUND));
         match driven.again(&request.tables, request.integers, Instant::now() + time).await {
             Ok(true) => copies.fulfilled(&request),

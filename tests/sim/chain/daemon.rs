@@ -165,7 +165,8 @@ impl<'a> Daemon<'a> {
                 };
                 let World { settings, .. } = self.world;
                 let control = claim(&self.target, self.machine.identity, settings, &found).await?;
-                Ok((control, found.converging))
+                let converging = control.converging();
+                Ok((control, converging))
             };
             match opened.await {
                 // Another one was faster.

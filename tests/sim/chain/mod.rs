@@ -343,7 +343,10 @@ impl World {
                     }
                 }
             };
-            timeout(PATIENCE, applied).await.expect("stuck");
+            if timeout(PATIENCE, applied).await.is_err() {
+                let applied = self.server.with_state(oracle::applied);
+                panic!("stuck: {applied:?} of {all} applied, copies {:?}", self.copies);
+            }
             let tidied = async {
                 while is_applied() && !machines.iter().any(|machine| machine.left().is_nothing()) {
                     sleep(Duration::from_secs(1)).await;

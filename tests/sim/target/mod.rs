@@ -5,6 +5,7 @@
 mod binlog;
 mod catalogue;
 mod core;
+mod define;
 mod execute;
 mod faults;
 mod link;
@@ -83,7 +84,7 @@ impl Server {
     pub(crate) fn define(&self, statements: &[&str]) {
         let mut core = self.core();
         for text in statements {
-            let defined = execute::defined(&core.state, &sql::parse(text, ""));
+            let defined = define::defined(&core.state, &sql::parse(text, ""));
             core.state = defined.unwrap_or_else(|error| panic!("{text}: {error}"));
         }
     }
@@ -102,7 +103,7 @@ impl Server {
     pub(crate) fn show(&self, transaction: &Transaction, contents: &Contents) {
         let mut core = self.core();
         if let Some(text) = &transaction.definition {
-            let defined = execute::defined(&core.state, &sql::parse(text, "app"));
+            let defined = define::defined(&core.state, &sql::parse(text, "app"));
             core.state = defined.unwrap_or_else(|error| panic!("{text}: {error}"));
         }
         for (name, rows) in contents.iter().filter(|(name, _)| *name != PREPARED) {

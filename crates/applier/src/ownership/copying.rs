@@ -16,6 +16,7 @@ use tracing::info;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ownership::checkpoint::{self, has_table};
+use crate::ownership::claim::raise_epoch;
 use crate::ownership::control::add_rows;
 use crate::ownership::{bookkeeping, locks};
 use crate::server::lock_names::lock_name;
@@ -140,7 +141,8 @@ impl CopyClaim {
     pub async fn take_stopped(target: &Target, channel: &str) -> Result<(Self, GtidSet)> {
         let mut session = hold(target, channel).await?;
         let found = match has_table(&mut session, "checkpoint").await? {
-            true => checkpoint::read(&mut session, channel, true).await?,
+            // A daemon that has lost the lock, and does not know it, must not apply what a chunk would undo.
+            true => raise_epoch(&mut session, channel, NOBODY).await?,
             false => None,
         };
         let Some(found) = found else {
