@@ -19,7 +19,7 @@ use crate::faults::Chaos;
 use crate::history::{History, PEER, SOURCE, TABLES};
 use crate::life::{Door, Life};
 use crate::seeds::{self, Case};
-use crate::target::{Observer, Server, State};
+use crate::target::{Faults, Observer, Run, Server, State, Transit};
 
 /// The kernel gives up a link after this time, on which nothing arrives.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -53,6 +53,56 @@ pub(super) struct Request {
     after: Duration,
 }
 
+/// A source that takes its time for chunks, so that much changes before, between and after them.
+#[derive(Debug)]
+struct Unhurried {
+    chaos: Chaos,
+    random: StdRng,
+    /// Milliseconds before a chunk is read, and as many until it arrives.
+    most: u64,
+}
+
+impl Unhurried {
+    fn of(case: Case) -> Self {
+        let mut random = StdRng::seed_from_u64(case.seed ^ 0x0510);
+        let most = [10, 200, 1_000][random.random_range(0..3)];
+        Self { chaos: Chaos::of(case, 0).without_refusals(), random, most }
+    }
+
+    fn time_for(&mut self, statement: &str) -> Option<Duration> {
+        let is_chunk = statement.contains(" FORCE INDEX (");
+        is_chunk.then(|| Duration::from_millis(self.random.random_range(0..self.most)))
+    }
+}
+
+impl Faults for Unhurried {
+    fn connect(&mut self) -> Transit {
+        self.chaos.connect()
+    }
+
+    fn request(&mut self, packet: &str) -> Transit {
+        self.chaos.request(packet)
+    }
+
+    fn statement(&mut self, statement: &str) -> Run {
+        match (self.chaos.statement(statement), self.time_for(statement)) {
+            (Run::Normally, Some(time)) => Run::Slow(time),
+            (run, _) => run,
+        }
+    }
+
+    fn answer(&mut self, packet: &str) -> Transit {
+        match (self.chaos.answer(packet), self.time_for(packet)) {
+            (Transit::Arrive, Some(time)) => Transit::Late(time),
+            (transit, _) => transit,
+        }
+    }
+
+    fn hang_up(&mut self) -> Duration {
+        self.chaos.hang_up()
+    }
+}
+
 struct Nobody;
 
 impl Observer for Nobody {
@@ -76,7 +126,7 @@ impl Copies {
         };
         let server = |place: u64, uuid| {
             let case = Case { seed: case.seed ^ (0x50_0bce + place), ..case };
-            let server = Server::new(uuid, 0, Chaos::of(case, 0).without_refusals(), Nobody);
+            let server = Server::new(uuid, 0, Unhurried::of(case), Nobody);
             server.define(&TABLES);
             server.limit_rows(chunk_rows);
             server
