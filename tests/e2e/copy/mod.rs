@@ -427,7 +427,8 @@ async fn a_copy_that_somebody_else_changes_is_no_start() {
     let mut copying = start_copying(&daemon, &["--rows-per-second", "20000", "--lanes", "1"]);
     let mut conn = target.conn().await;
     eventually("a row is there", DRAIN, async || {
-        let changed = "SET sql_log_bin=0; UPDATE sbtest.sbtest1 SET c='not the source''s' WHERE id=1";
+        let changed =
+            "SET sql_log_bin=0; UPDATE sbtest.sbtest1 SET c='not the source''s' WHERE id=1";
         conn.query_drop(changed).await.is_ok() && conn.affected_rows() > 0
     })
     .await;
@@ -471,7 +472,9 @@ async fn a_copy_goes_to_an_older_release() {
         assert_eq!(said.contains("in chunks"), limit == "0MiB", "{said}");
         assert_eq!(said.contains("all rows equal"), limit != "0MiB", "{said}");
         daemon.start_again();
-        source.exec("UPDATE d.t SET v=CONCAT(v, 'x') WHERE id=2; DELETE FROM d.keyless LIMIT 1").await;
+        source
+            .exec("UPDATE d.t SET v=CONCAT(v, 'x') WHERE id=2; DELETE FROM d.keyless LIMIT 1")
+            .await;
         wait_state(&daemon, 0, "running").await;
         daemon.wait_drained(&source, &target, DRAIN).await;
         let compared = Compare::contents().run(&source, &target).await;

@@ -77,7 +77,9 @@ async fn a_copy_of_a_table_continues_where_the_channel_goes() {
         .await;
     eventually("the other has the channel", DRAIN, async || {
         let status = second.try_status().unwrap_or_default();
-        ["running", "starting", "failed"].iter().any(|state| status["channels"][0]["state"] == *state)
+        ["running", "starting", "failed"]
+            .iter()
+            .any(|state| status["channels"][0]["state"] == *state)
     })
     .await;
     first.start_again();

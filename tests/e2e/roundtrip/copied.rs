@@ -62,17 +62,11 @@ async fn copied(servers: &Arc<(Server, Server)>, seed: u64, limit: &str) {
     daemon.terminate();
     // The next one begins with an empty target, and its channel with none of this one's rows.
     let schema = shared.with_schema(|schema| schema.name.clone());
-    target
-        .exec(&format!("SET sql_log_bin=0; DROP DATABASE {schema}; DROP DATABASE csa"))
-        .await;
+    target.exec(&format!("SET sql_log_bin=0; DROP DATABASE {schema}; DROP DATABASE csa")).await;
 }
 
 /// Changes rows until it is stopped; returns the number of statements that worked.
-async fn changes(
-    source: &Server,
-    shared: &Arc<Shared>,
-    stop: &Arc<AtomicBool>,
-) -> JoinHandle<u64> {
+async fn changes(source: &Server, shared: &Arc<Shared>, stop: &Arc<AtomicBool>) -> JoinHandle<u64> {
     let mut conn = source.conn().await;
     let schema = shared.with_schema(|schema| schema.name.clone());
     for statement in [&format!("USE {schema}"), "SET sql_mode='', innodb_lock_wait_timeout=1"] {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use csa_applier::{
     Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver, Commits, ControlSession,
-    ExecMode, Executor, PreflightError, RowImageColumns, StartFrom, Target, TargetFacts, TargetGtids, Tuning,
-    preflight,
+    ExecMode, Executor, PreflightError, RowImageColumns, StartFrom, Target, TargetFacts,
+    TargetGtids, Tuning, preflight,
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::Environment;

@@ -1,10 +1,12 @@
 //! Copies on the whole chain: a channel begins with one, or tables are copied again while it follows its source. The
-//! product's own copy runs between the simulated servers, whose clients go on.
+//! product's own copy runs between the simulated servers, whose clients continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use csa_applier::{Answer, Connector, Executor, Linked, Pending, Target, TargetGtids, TargetLink, TargetOptions};
+use csa_applier::{
+    Answer, Connector, Executor, Linked, Pending, Target, TargetGtids, TargetLink, TargetOptions,
+};
 use csa_daemon::driven::{CopyFailure, CopyScale, DrivenCopy};
 use csa_provider::server::link::{Limits, LinkError, Row};
 use parking_lot::Mutex;
@@ -37,6 +39,8 @@ pub(super) struct Copies {
     random: Mutex<StdRng>,
     /// The share of commits that are seen later than they are in the log.
     late: f64,
+    /// The longest pause between two transactions of the source, so that they last as long as copies.
+    pause: Duration,
     began: Instant,
     pub(super) executor: Executor,
     /// Copies and rounds that ended well.
@@ -66,7 +70,7 @@ impl Unhurried {
     fn of(case: Case) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed ^ 0x0510);
         let most = [10, 200, 1_000][random.random_range(0..3)];
-        Self { chaos: Chaos::of(case, 0).without_refusals(), random, most }
+        Self { chaos: Chaos::of(case, 0).rarely(), random, most }
     }
 
     fn time_for(&mut self, statement: &str) -> Option<Duration> {
@@ -146,6 +150,7 @@ impl Copies {
             servers,
             requests: Mutex::new(requests),
             late: [0.0, 0.3][random.random_range(0..2)],
+            pause: Duration::from_millis([100, 1_000, 4_000][random.random_range(0..3)]),
             random: Mutex::new(random),
             began: Instant::now(),
             executor: settings.executor,
@@ -162,6 +167,8 @@ impl Copies {
         server.show(transaction, &history.states[index + 1]);
         self.pass().await;
         server.executed(&transaction.gtid);
+        let part: f64 = self.random.lock().random();
+        sleep(self.pause.mul_f64(part)).await;
     }
 
     /// A step of a commit may take its time.

@@ -78,7 +78,10 @@ impl Machine {
         // If the target lost commits, the store begins again where the target has ended.
         // A copy that begins again may do so at an earlier place, of another source.
         let is_copied = world.copies.as_ref().is_some_and(|copies| copies.is_first);
-        assert!(lost.is_empty() || world.may_lose > 0 || is_copied, "a crash took {lost} from the disk");
+        assert!(
+            lost.is_empty() || world.may_lose > 0 || is_copied,
+            "a crash took {lost} from the disk"
+        );
     }
 
     pub(super) fn look(&self) {

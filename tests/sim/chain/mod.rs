@@ -13,6 +13,7 @@ pub(crate) mod standby;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use copies::Copies;
 use csa_applier::{ApplierOptions, TargetOptions};
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::Clock;
@@ -23,7 +24,6 @@ use csa_relaystore::disk::{MemoryFs, RelayStoreOptions};
 use csa_scheduler::intake::inline_limit;
 use csa_scheduler::memory::Footprint;
 use csa_scheduler::until::Until;
-use copies::Copies;
 use daemon::Daemon;
 use early::Early;
 use lag::CommitTimes;

@@ -117,7 +117,7 @@ pub(crate) struct Core {
     pub(crate) named_changed: Arc<Notify>,
     /// Notified of each commit.
     pub(crate) committed: Arc<Notify>,
-    /// Of a source.
+    /// The log of a source.
     pub(crate) log: ShownLog,
     /// The most rows that a query of a replicated table may ask for.
     pub(crate) most_rows: Option<u64>,

@@ -355,7 +355,9 @@ impl Core {
                 most.is_none_or(|most| select.limit.is_some_and(|limit| limit <= most)),
                 "a query asks for too many rows at once: {select:?}"
             );
-            if let Some(error) = snapshot.as_deref().and_then(|then| redefined(then, &self.state, &select.table)) {
+            if let Some(error) =
+                snapshot.as_deref().and_then(|then| redefined(then, &self.state, &select.table))
+            {
                 return Step::Failed(error);
             }
         }

@@ -99,7 +99,7 @@ impl Server {
         self.core().log.add(gtid);
     }
 
-    /// Everybody sees the next transaction of the history, and `gtid_executed` lacks it still.
+    /// Everyone sees the next transaction of the history, and `gtid_executed` lacks it still.
     pub(crate) fn show(&self, transaction: &Transaction, contents: &Contents) {
         let mut core = self.core();
         if let Some(text) = &transaction.definition {

@@ -117,9 +117,7 @@ pub(super) fn check_gtids(options: &CopyOptions) -> Result<()> {
 }
 
 /// Connects to the first of the source's servers that answers.
-pub(super) async fn connect_source(
-    options: &CopyOptions,
-) -> Result<(&Target, VerifySession)> {
+pub(super) async fn connect_source(options: &CopyOptions) -> Result<(&Target, VerifySession)> {
     let mut failed = None;
     for server in &options.sources {
         match VerifySession::open(Side::Source, server).await {

@@ -23,7 +23,7 @@ pub(crate) enum Test {
     NotNull,
     Above(Value),
     AtMost(Value),
-    /// Of a condition that compares a column with itself.
+    /// A column is compared with itself.
     Any,
 }
 
@@ -86,7 +86,7 @@ fn scalar(parser: &mut Parser<'_>) -> Option<Scalar> {
             return Some(Scalar::Now);
         }
     }
-    // Of an unsigned number that no signed one is like.
+    // An unsigned number may be none of the signed ones.
     if let Some(digits) = parser.large_number() {
         return Some(Scalar::Value(Value::Text(digits)));
     }
