@@ -65,6 +65,8 @@ pub(crate) struct Kinds {
     pub(crate) branches: bool,
     /// Those that undo what they do.
     pub(crate) undone: bool,
+    /// Those that give rows other keys.
+    pub(crate) moves: bool,
 }
 
 #[derive(Debug)]
@@ -105,6 +107,7 @@ impl History {
         let mut log_columns = 2;
         let mut branches = Branches::of(case, kinds.branches);
         let mut undoing = StdRng::seed_from_u64(case.seed ^ 0x0000_1790);
+        let mut moving = StdRng::seed_from_u64(case.seed ^ 0x0000_30fe);
         let undone = if kinds.undone { [0.0, 0.1, 0.4][undoing.random_range(0..3)] } else { 0.0 };
         for number in 1..=length {
             if let Some(step) = branches.step(length - number) {
@@ -126,6 +129,9 @@ impl History {
                 definition = Some(writing.define(number, &mut log_columns));
             } else if !(undoing.random_bool(undone) && writing.undo(&mut undoing)) {
                 writing.write(number, log_columns);
+            }
+            if kinds.moves && definition.is_none() && moving.random_bool(0.4) {
+                writing.move_account(&mut moving);
             }
             let Writing { contents, events, changes, .. } = writing;
             history.push(events, changes, contents, definition, is_definition);
@@ -341,6 +347,23 @@ impl Writing<'_> {
         self.change("accounts", Some(other), Some(row));
         self.events.push(event(EventType::XID, &[0; 8]));
         true
+    }
+
+    /// Gives a row another key, in the transaction before its end.
+    fn move_account(&mut self, random: &mut StdRng) {
+        let is_free = |row: &&Row| !self.branches.has_row(i64::from(number(&row[0])));
+        let rows: Vec<&Row> = self.contents["accounts"].values().filter(is_free).collect();
+        let Some(row) = rows.choose(random).map(|row| (*row).clone()) else { return };
+        let id = random.random_range(0..8);
+        let is_taken = self.row("accounts", id).is_some() || self.branches.has_row(id);
+        if is_taken {
+            return;
+        }
+        let mut moved = row.clone();
+        moved[0] = Value::from(id);
+        let end = self.events.pop();
+        self.change("accounts", Some(row), Some(moved));
+        self.events.extend(end);
     }
 
     fn change(&mut self, table: &str, before: Option<Vec<Value>>, after: Option<Vec<Value>>) {

@@ -37,6 +37,7 @@ async fn copied(servers: &Arc<(Server, Server)>, seed: u64, limit: &str) {
     let mut random = StdRng::seed_from_u64(seed);
     let shared = prepare(servers, seed, false, &mut random).await;
     Client::start(Arc::clone(&shared), 0, source).await.work(TRANSACTIONS).await;
+    make_json_plain(source, &shared).await;
     let daemon = Daemon::builder(source, target)
         .set("source.user", "admin")
         .set("source.password", "admin_pw")
@@ -65,6 +66,21 @@ async fn copied(servers: &Arc<(Server, Server)>, seed: u64, limit: &str) {
     target.exec(&format!("SET sql_log_bin=0; DROP DATABASE {schema}; DROP DATABASE csa")).await;
 }
 
+/// JSON is copied as text, in which dates and bytes become strings (docs/provisioning.md).
+async fn make_json_plain(source: &Server, shared: &Arc<Shared>) {
+    let mut conn = source.conn().await;
+    let schema = shared.with_schema(|schema| schema.name.clone());
+    let columns = format!(
+        "SELECT CONCAT('UPDATE {schema}.', table_name, ' SET ', column_name, '=CAST(CAST(', column_name, \
+         ' AS CHAR) AS JSON)') FROM information_schema.columns WHERE table_schema='{schema}' \
+         AND data_type='json' AND generation_expression=''"
+    );
+    let updates: Vec<String> = conn.query(columns).await.expect("a list");
+    for update in updates {
+        conn.query_drop(&update).await.unwrap_or_else(|error| panic!("{update}: {error}"));
+    }
+}
+
 /// Changes rows until it is stopped; returns the number of statements that worked.
 async fn changes(source: &Server, shared: &Arc<Shared>, stop: &Arc<AtomicBool>) -> JoinHandle<u64> {
     let mut conn = source.conn().await;
@@ -78,6 +94,10 @@ async fn changes(source: &Server, shared: &Arc<Shared>, stop: &Arc<AtomicBool>) 
         let mut worked = 0;
         while !stop.load(Ordering::Relaxed) {
             for statement in shared.with_schema(|schema| dml::any(schema, &mut random)) {
+                // See `make_json_plain`.
+                if statement.to_uppercase().contains("JSON") {
+                    continue;
+                }
                 // Duplicates and missing parents are part of it.
                 worked += u64::from(conn.query_drop(statement).await.is_ok());
             }

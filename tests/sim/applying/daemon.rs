@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) executor: Executor,
     /// Daemons stand by for each other.
     pub(crate) standby: bool,
+    /// Rows get other keys.
+    pub(crate) moves: bool,
     /// `preserve_commit_order`.
     pub(crate) in_order: bool,
     /// The longest pause between two transactions of the source.
@@ -54,7 +56,8 @@ pub(crate) struct Settings {
 impl Settings {
     /// Returns the kinds of transactions that make a difference with these settings.
     pub(crate) fn kinds(&self) -> Kinds {
-        Kinds { branches: self.has_branches, undone: self.gtids == TargetGtids::Source }
+        let undone = self.gtids == TargetGtids::Source;
+        Kinds { branches: self.has_branches, undone, moves: self.moves }
     }
 
     pub(crate) fn of(seed: u64, random: &mut StdRng) -> Self {
@@ -85,6 +88,7 @@ impl Settings {
                 false => Executor::RowImage,
             },
             standby: false,
+            moves: false,
             in_order,
             pause: Duration::from_millis([0, 0, 500][random.random_range(0..3)]),
             seed,

@@ -74,8 +74,12 @@ impl Unhurried {
     }
 
     fn time_for(&mut self, statement: &str) -> Option<Duration> {
-        let is_chunk = statement.contains(" FORCE INDEX (");
-        is_chunk.then(|| Duration::from_millis(self.random.random_range(0..self.most)))
+        let most = match statement {
+            chunk if chunk.contains(" FORCE INDEX (") => self.most,
+            snapshot if snapshot.starts_with("START TRANSACTION") => self.most.div_ceil(10),
+            _ => return None,
+        };
+        Some(Duration::from_millis(self.random.random_range(0..most)))
     }
 }
 
@@ -120,11 +124,13 @@ impl Copies {
             settings.gtids = TargetGtids::Own;
             settings.limits.transactions = random.random_range(1..8);
         }
+        // Net changes of rows whose keys change are not modelled out of order.
+        settings.moves = settings.in_order;
         let is_first = random.random_bool(0.7);
         let chunk_rows = random.random_range(1..6);
         let scale = CopyScale {
             lanes: random.random_range(1..4),
-            snapshot_bytes: if random.random_bool(0.1) { 1 << 30 } else { 0 },
+            snapshot_bytes: if random.random_bool(0.25) { 1 << 30 } else { 0 },
             chunk_rows,
             part_rows: random.random_range(2..20),
         };
@@ -345,7 +351,7 @@ pub(crate) fn run(case: Case) {
 #[test]
 fn copies_are_what_the_source_is() {
     let (made, again) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    seeds::each("copies_are", 0..60, |case| {
+    seeds::each("copies_are", 0..30, |case| {
         let (first, rounds) = counted(case);
         made.fetch_add(first, Ordering::Relaxed);
         again.fetch_add(rounds, Ordering::Relaxed);
