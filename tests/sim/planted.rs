@@ -87,18 +87,12 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::LostPartCommitted, "chain", whole, 200),
     hunt(Bug::LagOfReceivedOnly, "chain", whole, 50),
     hunt(Bug::LagOfReadOnly, "chain", whole, 200),
-    hunt(Bug::ConvergingUpdateKept, "copies", copies, 50),
-    hunt(Bug::ConvergingMerged, "copies", copies, 200),
     hunt(Bug::ChangesBeginLate, "copies", copies, 50),
     hunt(Bug::ChangesEndEarly, "copies", copies, 50),
-    hunt(Bug::ChangesEndGuessed, "copies", copies, 200),
     hunt(Bug::ChunkNotedLater, "copies", copies, 200),
-    hunt(Bug::RangeEpochIgnored, "copies", copies, 500),
     hunt(Bug::CopyLockIgnored, "copies", copies, 500),
     hunt(Bug::CopyUnlocked, "copies", copies, 200),
-    hunt(Bug::SourceBehindAccepted, "copies", copies, 500),
     hunt(Bug::ChunkUnlimited, "copies", copies, 50),
-    hunt(Bug::SnapshotInexact, "copies", copies, 200),
 ];
 
 /// Returns the number of seeds from `first` on until one finds the bug.
