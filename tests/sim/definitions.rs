@@ -34,7 +34,7 @@ impl Definitions {
     fn check(&self) {
         let Some((history, reading)) = &self.reading else { return };
         let before = &history.transactions[..reading.load(Ordering::Relaxed)];
-        let Some(last) = before.iter().rfind(|before| before.is_definition) else { return };
+        let Some(last) = before.iter().rfind(|before| before.is_definition()) else { return };
         let executed = self.server.with_state(oracle::checkpoint).unwrap_or_default();
         assert!(executed.contains(&last.gtid), "read before {} was committed", last.gtid);
     }

@@ -40,6 +40,12 @@ impl Chaos {
         Self { random, left, link, statement, crash, loses, lingers, refusals }
     }
 
+    /// Returns the same with few faults, and without refused sessions and statements.
+    pub(crate) fn rarely(mut self) -> Self {
+        let most = [0, 4, 12][self.random.random_range(0..3)];
+        Self { refusals: None, left: self.left.min(most), ..self }
+    }
+
     /// Restarts, of which each loses up to `loses` commits, and long statements: so one daemon meets another
     /// that is about to take the channel.
     pub(crate) fn restarts(case: Case, loses: usize) -> Self {

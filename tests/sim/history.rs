@@ -50,9 +50,10 @@ pub(crate) type Contents = BTreeMap<String, Rows>;
 #[derive(Debug)]
 pub(crate) struct Transaction {
     pub(crate) gtid: Gtid,
-    pub(crate) is_definition: bool,
     /// Nothing is applied beside it: a definition, or a step of a distributed transaction.
     pub(crate) is_alone: bool,
+    /// The statement of a definition.
+    pub(crate) definition: Option<String>,
     events: Vec<RawEvent>,
     changes: Vec<RowChange>,
 }
@@ -64,6 +65,8 @@ pub(crate) struct Kinds {
     pub(crate) branches: bool,
     /// Those that undo what they do.
     pub(crate) undone: bool,
+    /// Those that give rows other keys.
+    pub(crate) moves: bool,
 }
 
 #[derive(Debug)]
@@ -82,6 +85,12 @@ fn committed_at(number: usize) -> u64 {
     1_700_000_000_000_000 + number as u64
 }
 
+impl Transaction {
+    pub(crate) const fn is_definition(&self) -> bool {
+        self.definition.is_some()
+    }
+}
+
 impl History {
     pub(crate) fn of(case: Case, kinds: Kinds) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed);
@@ -98,6 +107,7 @@ impl History {
         let mut log_columns = 2;
         let mut branches = Branches::of(case, kinds.branches);
         let mut undoing = StdRng::seed_from_u64(case.seed ^ 0x0000_1790);
+        let mut moving = StdRng::seed_from_u64(case.seed ^ 0x0000_30fe);
         let undone = if kinds.undone { [0.0, 0.1, 0.4][undoing.random_range(0..3)] } else { 0.0 };
         for number in 1..=length {
             if let Some(step) = branches.step(length - number) {
@@ -114,13 +124,17 @@ impl History {
             };
             // The log has a row by then, so every definition shows in the contents.
             let is_definition = number > 1 && writing.random.random_bool(definitions);
+            let mut definition = None;
             if is_definition {
-                writing.define(number, &mut log_columns);
+                definition = Some(writing.define(number, &mut log_columns));
             } else if !(undoing.random_bool(undone) && writing.undo(&mut undoing)) {
                 writing.write(number, log_columns);
             }
+            if kinds.moves && definition.is_none() && moving.random_bool(0.4) {
+                writing.move_account(&mut moving);
+            }
             let Writing { contents, events, changes, .. } = writing;
-            history.push(events, changes, contents, is_definition, is_definition);
+            history.push(events, changes, contents, definition, is_definition);
         }
         history
     }
@@ -130,13 +144,13 @@ impl History {
         mut events: Vec<RawEvent>,
         changes: Vec<RowChange>,
         contents: Contents,
-        is_definition: bool,
+        definition: Option<String>,
         is_alone: bool,
     ) {
         let number = self.states.len();
         let gtid = gtid(number);
         events.insert(0, gtid_event(&gtid, committed_at(number)));
-        self.transactions.push(Transaction { gtid, is_definition, is_alone, events, changes });
+        self.transactions.push(Transaction { gtid, is_alone, definition, events, changes });
         self.states.push(contents);
     }
 
@@ -165,7 +179,7 @@ impl History {
         for (table, before, after) in &changes {
             write(&mut contents, table, before.as_ref(), after.as_ref());
         }
-        self.push(events, changes, contents, false, true);
+        self.push(events, changes, contents, None, true);
     }
 
     /// From `place` on, the transactions are those of the peer.
@@ -283,7 +297,7 @@ fn image(row: &[Value]) -> Vec<u8> {
 }
 
 impl Writing<'_> {
-    fn define(&mut self, number: usize, log_columns: &mut usize) {
+    fn define(&mut self, number: usize, log_columns: &mut usize) -> String {
         let extra: Option<String> =
             self.contents.keys().find(|name| name.starts_with("extra")).cloned();
         let statement = match extra {
@@ -303,6 +317,7 @@ impl Writing<'_> {
             }
         };
         self.events.push(query_event("app", &statement));
+        statement
     }
 
     fn write(&mut self, number: usize, log_columns: usize) {
@@ -332,6 +347,23 @@ impl Writing<'_> {
         self.change("accounts", Some(other), Some(row));
         self.events.push(event(EventType::XID, &[0; 8]));
         true
+    }
+
+    /// Gives a row another key, in the transaction before its end.
+    fn move_account(&mut self, random: &mut StdRng) {
+        let is_free = |row: &&Row| !self.branches.has_row(i64::from(number(&row[0])));
+        let rows: Vec<&Row> = self.contents["accounts"].values().filter(is_free).collect();
+        let Some(row) = rows.choose(random).map(|row| (*row).clone()) else { return };
+        let id = random.random_range(0..8);
+        let is_taken = self.row("accounts", id).is_some() || self.branches.has_row(id);
+        if is_taken {
+            return;
+        }
+        let mut moved = row.clone();
+        moved[0] = Value::from(id);
+        let end = self.events.pop();
+        self.change("accounts", Some(row), Some(moved));
+        self.events.extend(end);
     }
 
     fn change(&mut self, table: &str, before: Option<Vec<Value>>, after: Option<Vec<Value>>) {

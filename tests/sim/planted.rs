@@ -40,6 +40,10 @@ fn whole(case: Case) {
     chain::run(case);
 }
 
+fn copies(case: Case) {
+    chain::copies::run(case);
+}
+
 const fn hunt(bug: Bug, name: &'static str, run: fn(Case), within: u64) -> Hunt {
     Hunt { bug, name, run, within }
 }
@@ -83,6 +87,12 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::LostPartCommitted, "chain", whole, 200),
     hunt(Bug::LagOfReceivedOnly, "chain", whole, 50),
     hunt(Bug::LagOfReadOnly, "chain", whole, 200),
+    hunt(Bug::ChangesBeginLate, "copies", copies, 50),
+    hunt(Bug::ChangesEndEarly, "copies", copies, 50),
+    hunt(Bug::ChunkNotedLater, "copies", copies, 200),
+    hunt(Bug::CopyLockIgnored, "copies", copies, 500),
+    hunt(Bug::CopyUnlocked, "copies", copies, 200),
+    hunt(Bug::ChunkUnlimited, "copies", copies, 50),
 ];
 
 /// Returns the number of seeds from `first` on until one finds the bug.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use mysql_common::constants::ColumnType;
 use mysql_common::packets::Column;
 use mysql_common::row::{Row, new_row};
+use mysql_common::value::Value;
 
 use crate::binlog::event::{
     ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent,
@@ -170,6 +171,13 @@ pub fn rows_event(event_type: EventType, table_id: u64, columns: u8, images: &[u
 /// Returns a row of an answer to a text query.
 #[must_use]
 pub fn row(values: &[&str]) -> Row {
+    row_with_nulls(&values.iter().map(|value| Some(*value)).collect::<Vec<_>>())
+}
+
+/// Returns a row of an answer to a text query; `None` is NULL.
+#[must_use]
+pub fn row_with_nulls(values: &[Option<&str>]) -> Row {
     let columns = values.iter().map(|_| Column::new(ColumnType::MYSQL_TYPE_VAR_STRING)).collect();
-    new_row(values.iter().map(|value| value.as_bytes().into()).collect(), columns)
+    let value = |value: &Option<&str>| value.map_or(Value::NULL, |text| text.as_bytes().into());
+    new_row(values.iter().map(value).collect(), columns)
 }

@@ -3,6 +3,7 @@
 mod again;
 mod chunks;
 mod cloned;
+mod moved;
 mod pace;
 mod server_facts;
 
@@ -99,7 +100,9 @@ async fn a_copy_made_while_clients_write_is_followed_without_a_difference() {
     let daemon = Daemon::builder(&source, &target).build();
     let said = copied(&daemon);
     assert!(
-        said.contains("tables, ") && said.contains("it holds the source's transactions"),
+        said.contains("tables, ")
+            && said.contains("it holds the source's transactions")
+            && said.contains("all rows equal those of the source's snapshot"),
         "{said}"
     );
     let before = load.committed();
@@ -413,6 +416,100 @@ async fn made_whatever_happens(snapshot_limit: &str) {
     wait_state(&daemon, 0, "running").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
+}
+
+/// The end of a copy is compared with the snapshot, in which nothing has changed meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_somebody_else_changes_is_no_start() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &busy()).await;
+    let daemon = Daemon::builder(&source, &target).build();
+    let mut copying = start_copying(&daemon, &["--rows-per-second", "20000", "--lanes", "1"]);
+    let mut conn = target.conn().await;
+    eventually("a row is there", DRAIN, async || {
+        let changed =
+            "SET sql_log_bin=0; UPDATE sbtest.sbtest1 SET c='not the source''s' WHERE id=1";
+        conn.query_drop(changed).await.is_ok() && conn.affected_rows() > 0
+    })
+    .await;
+    eventually("the copy ends", DRAIN, async || copying.try_wait().expect("a child").is_some())
+        .await;
+    let said = copy_log(&daemon);
+    assert!(said.contains("sbtest.sbtest1 on the target (30000 rows) differs"), "{said}");
+    assert!(!copying.wait().expect("a child").success(), "{said}");
+    // Nothing begins there.
+    let checkpoints: u64 = target.value("SELECT COUNT(*) FROM csa.checkpoint").await;
+    assert_eq!(checkpoints, 0);
+    ends_well(start_copying(&daemon, &["--no-verify"]), &daemon).await;
+    assert!(!copy_log(&daemon).contains("all rows equal"), "{}", copy_log(&daemon));
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+/// The way back after an upgrade.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_goes_to_an_older_release() {
+    let source = Server::start("source", &[]);
+    for statement in [
+        "CREATE DATABASE d",
+        "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40), j JSON, UNIQUE KEY v (v))",
+        "CREATE TABLE d.keyless (a INT, b BLOB)",
+        "INSERT INTO d.t (v,j) VALUES ('ä','{\"a\":1}'),('b',NULL),('c','[]')",
+        "INSERT INTO d.keyless VALUES (1,'x'),(1,'x')",
+    ] {
+        source.exec(statement).await;
+    }
+    for limit in ["0MiB", "32MiB"] {
+        let target = Server::start_version("target", "8.0.31", &[]);
+        let daemon = Daemon::builder(&source, &target)
+            .set("target.tls", "disabled")
+            .set("target.get_public_key", true)
+            .set("copy.snapshot_limit", limit)
+            .build();
+        let said = copied(&daemon);
+        assert_eq!(said.contains("in chunks"), limit == "0MiB", "{said}");
+        assert_eq!(said.contains("all rows equal"), limit != "0MiB", "{said}");
+        daemon.start_again();
+        source
+            .exec("UPDATE d.t SET v=CONCAT(v, 'x') WHERE id=2; DELETE FROM d.keyless LIMIT 1")
+            .await;
+        wait_state(&daemon, 0, "running").await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        let compared = Compare::contents().run(&source, &target).await;
+        compared.unwrap_or_else(|difference| panic!("{difference}"));
+    }
+}
+
+/// Definitions of MariaDB differ: nothing is made there, and the error names the way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mariadb_target_is_refused_before_the_first_row() {
+    let source = Server::start("source", &[]);
+    let target = Server::start_mariadb("target", &[]);
+    source.exec("CREATE DATABASE d").await;
+    source.exec("CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)").await;
+    for limit in ["0MiB", "32MiB"] {
+        let daemon = Daemon::builder(&source, &target)
+            .set("copy.snapshot_limit", limit)
+            .set("applier.start_from", "copy")
+            .set("source.user", "admin")
+            .set("source.password", "admin_pw")
+            .build();
+        let error = refused(&daemon);
+        assert!(error.contains("MariaDB") && error.contains("copy with a dump"), "{error}");
+        daemon.spawn();
+        eventually("the channel says why", DRAIN, async || {
+            let status = daemon.try_status().unwrap_or_default().to_string();
+            status.contains("copy with a dump")
+        })
+        .await;
+        daemon.terminate();
+        let schemas: u64 = target
+            .value("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name='d'")
+            .await;
+        assert_eq!(schemas, 0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -64,7 +64,7 @@ impl Shared {
         self.branches.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    fn with_schema<T>(&self, look: impl FnOnce(&mut Schema) -> T) -> T {
+    pub(super) fn with_schema<T>(&self, look: impl FnOnce(&mut Schema) -> T) -> T {
         look(&mut self.schema.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

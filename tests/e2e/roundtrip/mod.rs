@@ -10,6 +10,7 @@
 
 mod beside;
 mod client;
+mod copied;
 mod ddl;
 mod dml;
 mod replica;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use csa_applier::{
     Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver, Commits, ControlSession,
-    ExecMode, Executor, PreflightError, RowImageColumns, StartFrom, Target, TargetGtids, Tuning,
-    preflight,
+    ExecMode, Executor, PreflightError, RowImageColumns, StartFrom, Target, TargetFacts,
+    TargetGtids, Tuning, preflight,
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::Environment;
@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) executor: Executor,
     /// Daemons stand by for each other.
     pub(crate) standby: bool,
+    /// Rows get other keys.
+    pub(crate) moves: bool,
     /// `preserve_commit_order`.
     pub(crate) in_order: bool,
     /// The longest pause between two transactions of the source.
@@ -54,7 +56,8 @@ pub(crate) struct Settings {
 impl Settings {
     /// Returns the kinds of transactions that make a difference with these settings.
     pub(crate) fn kinds(&self) -> Kinds {
-        Kinds { branches: self.has_branches, undone: self.gtids == TargetGtids::Source }
+        let undone = self.gtids == TargetGtids::Source;
+        Kinds { branches: self.has_branches, undone, moves: self.moves }
     }
 
     pub(crate) fn of(seed: u64, random: &mut StdRng) -> Self {
@@ -85,6 +88,7 @@ impl Settings {
                 false => Executor::RowImage,
             },
             standby: false,
+            moves: false,
             in_order,
             pause: Duration::from_millis([0, 0, 500][random.random_range(0..3)]),
             seed,
@@ -187,9 +191,15 @@ pub(crate) async fn open(
     identity: &str,
     settings: &Settings,
 ) -> csa_applier::Result<ControlSession> {
-    let found = loop {
+    let found = look_at(target).await?;
+    claim(target, identity, settings, &found).await
+}
+
+/// Looks at the target before a start.
+pub(crate) async fn look_at(target: &Target) -> csa_applier::Result<TargetFacts> {
+    loop {
         match preflight(target, CHANNEL).await {
-            Ok(found) => break found,
+            Ok(found) => return Ok(found),
             Err(PreflightError::Unreachable(error)) => return Err(error),
             Err(refused) => {
                 // The operator waits for it, and starts the channel again; errors of the model name themselves.
@@ -200,7 +210,16 @@ pub(crate) async fn open(
                 sleep(AGAIN).await;
             }
         }
-    };
+    }
+}
+
+/// Takes the channel of a target that was looked at.
+pub(crate) async fn claim(
+    target: &Target,
+    identity: &str,
+    settings: &Settings,
+    found: &TargetFacts,
+) -> csa_applier::Result<ControlSession> {
     let start = StartFrom::Executed(GtidSet::new());
     let claim = ChannelClaim {
         standby: settings.standby,
@@ -243,7 +262,7 @@ async fn feed(
             if statements.wait_for(|&count| count >= expected).await.is_err() {
                 return;
             }
-            if transaction.is_definition {
+            if transaction.is_definition() {
                 admission.definitions_changed();
             }
         }

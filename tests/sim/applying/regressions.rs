@@ -52,7 +52,7 @@ async fn a_statement_is_not_repeated_after_the_answer_to_its_last_commit_is_lost
 }
 
 fn definitions(history: &History) -> usize {
-    history.transactions.iter().filter(|transaction| transaction.is_definition).count()
+    history.transactions.iter().filter(|transaction| transaction.is_definition()).count()
 }
 
 struct Nobody;

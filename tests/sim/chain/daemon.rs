@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csa_applier::{
-    Applier, ApplierStatus, CommitObserver, ControlSession, Error, HeldUntil, Intake,
+    Applier, ApplierStatus, CommitObserver, ControlSession, Converging, Error, HeldUntil, Intake,
     IntakeObserver, Standby, Target, Tuning, on_own_thread,
 };
 use csa_daemon::observe::progress::{CollectedProgress, ProgressView};
@@ -30,7 +30,7 @@ use super::World;
 use super::lag;
 use super::machine::Machine;
 use super::reception::{Received, Reception};
-use crate::applying::daemon::{AGAIN, CHANNEL, applier_options, open};
+use crate::applying::daemon::{AGAIN, CHANNEL, applier_options, claim, look_at};
 use crate::definitions::Definitions;
 use crate::history::History;
 use crate::life::{Disk, Door, Life};
@@ -43,9 +43,9 @@ const READ_AHEAD: usize = 64;
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Daemon<'a> {
-    world: &'a World,
+    pub(super) world: &'a World,
     machine: &'a Machine,
-    life: Life,
+    pub(super) life: Life,
     target: Target,
     memory: EventMemory,
     until: UntilGate,
@@ -58,6 +58,7 @@ pub(super) struct Daemon<'a> {
 enum End {
     Stopped,
     UntilReached(Until),
+    Converged(Converging),
     Damaged(csa_relaystore::disk::Error, RelayPosition),
 }
 
@@ -72,7 +73,7 @@ impl<'a> Daemon<'a> {
             world,
             machine,
             life,
-            target: Target::new(Server::options(world.settings.gtids), door),
+            target: Target::new(world.target_options(), door),
             memory: EventMemory::new(world.memory_limit),
             until: UntilGate::new(world.until.lock().clone()),
             status: Arc::default(),
@@ -89,8 +90,9 @@ impl<'a> Daemon<'a> {
             Reception::new(self.world, self.machine, options, Arc::clone(&self.status))
                 .seen_by(Arc::clone(&self.progress));
         loop {
-            let control = match self.taken(&mut reception).await {
-                Ok(control) => control,
+            self.copy_again().await;
+            let (control, converging) = match self.taken(&mut reception).await {
+                Ok(taken) => taken,
                 Err(error) => return error,
             };
             reception.set_foreign(control.foreign());
@@ -106,12 +108,15 @@ impl<'a> Daemon<'a> {
                 if random.random_bool(0.3) {
                     sleep(Duration::from_millis(random.random_range(0..10_000))).await;
                     stop.cancel();
+                } else if let Some(time) = self.round_after() {
+                    sleep(time).await;
+                    stop.cancel();
                 }
                 std::future::pending().await
             };
             let end = tokio::select! {
                 biased;
-                end = Box::pin(self.pipeline(control, &received, &stop)) => end,
+                end = Box::pin(self.pipeline(control, converging, &received, &stop)) => end,
                 never = self.pauses() => match never {},
                 never = stops => never,
             };
@@ -121,6 +126,7 @@ impl<'a> Daemon<'a> {
             match end {
                 Ok(End::Stopped) => {}
                 Ok(End::UntilReached(until)) => self.reached(&until),
+                Ok(End::Converged(converging)) => self.complete(&converging).await,
                 Ok(End::Damaged(error, transaction)) => {
                     assert!(self.machine.may_be_damaged(), "{error}, in {transaction:?}");
                     if let Err(error) = reception.discard(transaction).await {
@@ -139,13 +145,28 @@ impl<'a> Daemon<'a> {
     }
 
     /// Takes the channel, and receives meanwhile.
-    async fn taken(&self, reception: &mut Reception<'_>) -> Result<ControlSession, Error> {
+    async fn taken(
+        &self,
+        reception: &mut Reception<'_>,
+    ) -> Result<(ControlSession, Option<Converging>), Error> {
         loop {
             let opened = async {
-                if self.world.settings.standby {
-                    self.stand_by(reception).await?;
-                }
-                open(&self.target, self.machine.identity, &self.world.settings).await
+                let found = loop {
+                    if self.world.settings.standby {
+                        self.stand_by(reception).await?;
+                    }
+                    let found = look_at(&self.target).await?;
+                    match &self.world.copies {
+                        Some(copies) if copies.is_first && found.checkpoint.is_none() => {
+                            self.copy_first(copies, reception).await;
+                        }
+                        _ => break found,
+                    }
+                };
+                let World { settings, .. } = self.world;
+                let control = claim(&self.target, self.machine.identity, settings, &found).await?;
+                let converging = control.converging();
+                Ok((control, converging))
             };
             match opened.await {
                 // Another one was faster.
@@ -159,7 +180,7 @@ impl<'a> Daemon<'a> {
                     }
                     sleep(AGAIN).await;
                 }
-                Ok(control) => return Ok(control),
+                Ok(taken) => return Ok(taken),
             }
         }
     }
@@ -185,6 +206,7 @@ impl<'a> Daemon<'a> {
     async fn pipeline(
         &self,
         control: ControlSession,
+        converging: Option<Converging>,
         received: &Received,
         stop: &CancellationToken,
     ) -> Result<End, Error> {
@@ -192,12 +214,22 @@ impl<'a> Daemon<'a> {
         let commits = control.commits();
         let executed = control.checkpoint().executed.clone();
         let epoch = control.checkpoint().epoch;
-        if let Some(until) = self.until.begin(&executed) {
+        let end_of_copy = converging.as_ref().and_then(|converging| converging.until.clone());
+        let gate = match end_of_copy {
+            Some(until) => UntilGate::new(Some(Until::AfterGtids(until))),
+            None => self.until.clone(),
+        };
+        if let Some(until) = gate.begin(&executed) {
             control.close().await;
-            return Ok(End::UntilReached(until));
+            return Ok(reached(until, converging));
         }
         let environment = self.world.environment(self.machine);
-        let options = applier_options(settings, &environment);
+        let mut options = applier_options(settings, &environment);
+        if let (Some(converging), Some(copies)) = (&converging, &self.world.copies) {
+            let tables = copies.driven(self.world, &self.life).converging_tables(converging);
+            let tables = tables.unwrap_or_else(|failure| panic!("{}", failure.text));
+            options.converging = Some(Arc::new(tables));
+        }
         let status = ApplierStatus::new(
             commits.clone(),
             control.reachability(),
@@ -219,10 +251,10 @@ impl<'a> Daemon<'a> {
         let intake = Intake {
             reader: received.store.reader(executed),
             memory: self.memory.clone(),
-            admission: Admission::new(definitions),
+            admission: Admission::new(definitions).as_logged(converging.is_some()),
             begin_early: self.world.early.from,
             delay: delays,
-            until: self.until.clone(),
+            until: gate.clone(),
             reception: received.end.clone(),
             statements: commits.statements(),
             sender,
@@ -243,7 +275,7 @@ impl<'a> Daemon<'a> {
             self.target.clone(),
             options,
             settings.limits,
-            self.until.clone(),
+            gate.clone(),
             self.tuning.subscribe(),
             status,
             stream,
@@ -257,15 +289,15 @@ impl<'a> Daemon<'a> {
         let intake = intake.await.expect("no panic");
         let executed = commits.executed();
         if outcome.is_err() || stop.is_cancelled() {
-            self.until.rest(&executed);
+            gate.rest(&executed);
             return outcome.map(|()| End::Stopped);
         }
         let read_to = match &intake {
             IntakeEnd::Until(until) => Some(until),
             _ => None,
         };
-        if let StreamEnd::Until(until) = self.until.end(&executed, read_to) {
-            return Ok(End::UntilReached(until));
+        if let StreamEnd::Until(until) = gate.end(&executed, read_to) {
+            return Ok(reached(until, converging));
         }
         match intake {
             IntakeEnd::Damaged { error, transaction } => Ok(End::Damaged(error, transaction)),
@@ -335,6 +367,13 @@ impl<'a> Daemon<'a> {
             progress.found(&search, found);
         }
         progress.view(source)
+    }
+}
+
+fn reached(until: Until, converging: Option<Converging>) -> End {
+    match converging.filter(|converging| converging.until.is_some()) {
+        Some(converging) => End::Converged(converging),
+        None => End::UntilReached(until),
     }
 }
 

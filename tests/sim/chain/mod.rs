@@ -1,6 +1,8 @@
 //! The whole chain: source, provider, relay store, intake, scheduler, applier and target in one thread's time.
 //! Daemons are killed between any two effects, machines lose power, servers restart and links fail.
 
+pub(crate) mod copies;
+mod copying;
 mod daemon;
 mod early;
 mod lag;
@@ -11,7 +13,8 @@ pub(crate) mod standby;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use csa_applier::ApplierOptions;
+use copies::Copies;
+use csa_applier::{ApplierOptions, TargetOptions};
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::Clock;
 use csa_provider::server::Environment;
@@ -41,7 +44,7 @@ use crate::life::Life;
 use crate::oracle::{self, Oracle};
 use crate::seeds::{self, Case};
 use crate::source::{Departed, LinkChaos, Source};
-use crate::target::Server;
+use crate::target::{Crash, Server};
 use crate::{faults, operator, receiving};
 
 /// Longer than all faults of a run together: what takes longer is stuck.
@@ -100,13 +103,20 @@ struct World {
     /// The clock of the sources.
     their_clock: Arc<dyn Clock>,
     committed: CommitTimes,
+    copies: Option<Copies>,
 }
 
 impl World {
     /// Builds the world; with `is_standby` it has two daemons, of which one stands by.
     fn new(case: Case, is_standby: bool) -> Self {
+        Self::with(case, is_standby, false)
+    }
+
+    /// With `has_copies` the channel begins with a copy, or tables are copied again.
+    fn with(case: Case, is_standby: bool, has_copies: bool) -> Self {
         let mut random = StdRng::seed_from_u64(case.seed);
         let mut settings = Settings::of(case.seed, &mut random);
+        let copies = has_copies.then(|| Copies::of(case, &mut settings));
         let mut of_machines = StdRng::seed_from_u64(case.seed ^ 0xdae);
         let has_second = is_standby || of_machines.random_bool(0.3);
         settings.standby = is_standby || has_second && of_machines.random_bool(0.5);
@@ -122,7 +132,9 @@ impl World {
         let may_lose = if random.random_bool(0.7) { 0 } else { 4 };
         let oracle = Oracle::new(Arc::clone(&history), settings.in_order);
         let server = Server::new(TARGET, may_lose, Chaos::of(case, may_lose), oracle);
-        server.provision(&TABLES);
+        if !copies.as_ref().is_some_and(|copies| copies.is_first) {
+            server.provision(&TABLES);
+        }
         if std::env::var_os("CSA_SIM_TRACE").is_some() {
             server.trace();
         }
@@ -140,7 +152,7 @@ impl World {
             )
         };
         let sources = Sources([source(SOURCE, 0), source(PEER, 1)]);
-        let until = random.random_bool(0.3).then(|| {
+        let until = (random.random_bool(0.3) && !has_copies).then(|| {
             let place = random.random_range(1..=length);
             let gtid = |index: usize| history.transactions[index].gtid.clone();
             match random.random_bool(0.5) {
@@ -168,6 +180,7 @@ impl World {
             clock,
             their_clock,
             committed: CommitTimes::default(),
+            copies,
             history,
             settings,
         }
@@ -176,6 +189,11 @@ impl World {
     fn environment(&self, machine: &Machine) -> Environment {
         let links = Links { sources: self.sources.clone(), departed: machine.departed.clone() };
         environment(Arc::clone(&self.clock), links, self.case.seed ^ machine.number)
+    }
+
+    fn target_options(&self) -> TargetOptions {
+        let executor = self.copies.as_ref().map(|copies| copies.executor);
+        TargetOptions { executor, ..Server::options(self.settings.gtids) }
     }
 
     fn heartbeat_interval(&self) -> Duration {
@@ -195,12 +213,15 @@ impl World {
         let mut random = StdRng::seed_from_u64(!self.case.seed);
         let Sources([source, peer]) = &self.sources;
         let (mut at_source, mut at_peer) = (0, 0);
-        let commit = |server: &Source, index: usize| {
+        let commit = async |server: &Source, index: usize| {
             let now = self.their_clock.now_micros();
             let place = usize::from(!std::ptr::eq(server, source));
             let first = self.committed.commit(index, place, now);
             let events = self.history.logged(index, first, now);
             server.commit(&self.history.transactions[index].gtid, &events);
+            if let Some(copies) = &self.copies {
+                copies.commit(place, &self.history, index).await;
+            }
         };
         let mut faults = random.random_range(0..4).min(self.case.faults);
         let length = self.history.transactions.len();
@@ -210,25 +231,25 @@ impl World {
             let has_everything = at_source.max(at_peer) == length;
             match is_promoted {
                 false if !has_everything => {
-                    commit(source, at_source);
+                    commit(source, at_source).await;
                     at_source += 1;
                 }
                 // Nothing is lost in a failover: the peer is promoted once it has everything.
                 true if at_peer < at_source => {
-                    commit(peer, at_peer);
+                    commit(peer, at_peer).await;
                     at_peer += 1;
                 }
                 true if !has_everything => {
-                    commit(peer, at_peer);
+                    commit(peer, at_peer).await;
                     at_peer += 1;
                 }
                 _ => {}
             }
             if at_peer < at_source && (has_everything || random.random_bool(0.4)) {
-                commit(peer, at_peer);
+                commit(peer, at_peer).await;
                 at_peer += 1;
             } else if at_source < at_peer && (has_everything || random.random_bool(0.4)) {
-                commit(source, at_source);
+                commit(source, at_source).await;
                 at_source += 1;
             }
             if random.random_bool(0.3) {
@@ -237,7 +258,11 @@ impl World {
             if faults > 0 && random.random_bool(0.05) {
                 faults -= 1;
                 let down = Duration::from_millis(random.random_range(0..20_000));
-                [source, peer][random.random_range(0..2)].restart(down);
+                let place = random.random_range(0..2);
+                [source, peer][place].restart(down);
+                if let Some(copies) = &self.copies {
+                    copies.servers[place].crash(Crash { down, loses: 0 });
+                }
             }
         }
     }
@@ -304,7 +329,10 @@ impl World {
     async fn finished(&self, machines: &[Machine]) {
         let all = self.history.transactions.len();
         let mut random = StdRng::seed_from_u64(self.case.seed ^ 0xd15c);
-        let is_applied = || self.server.with_state(oracle::applied) == Some(all);
+        let is_applied = || {
+            self.server.with_state(oracle::applied) == Some(all)
+                && self.copies.as_ref().is_none_or(|copies| copies.are_done(&self.server))
+        };
         // Once more after a crash of the target that takes back the last commits.
         loop {
             let applied = async {
@@ -315,7 +343,10 @@ impl World {
                     }
                 }
             };
-            timeout(PATIENCE, applied).await.expect("stuck");
+            if timeout(PATIENCE, applied).await.is_err() {
+                let applied = self.server.with_state(oracle::applied);
+                panic!("stuck: {applied:?} of {all} applied, copies {:?}", self.copies);
+            }
             let tidied = async {
                 while is_applied() && !machines.iter().any(|machine| machine.left().is_nothing()) {
                     sleep(Duration::from_secs(1)).await;
@@ -350,6 +381,7 @@ impl World {
             () = self.server.broken() => panic!("a promise about the target is broken"),
             () = source.broken() => panic!("a promise about the source is broken"),
             () = peer.broken() => panic!("a promise about the peer is broken"),
+            () = copies::broken(self.copies.as_ref()) => panic!("a promise about a copy is broken"),
             () = async {
                 standby::disturb(self, &machines, disturbances).await;
                 self.finished(&machines).await;
@@ -361,6 +393,9 @@ impl World {
         }
         let contents = self.server.with_state(oracle::contents);
         assert_eq!(Some(&contents), self.history.states.last());
+        if let Some(copies) = &self.copies {
+            copies.check_definitions(&self.server);
+        }
         machines.iter().fold(self.server.digest(), |all, one| all ^ one.digest().rotate_left(7))
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Observer;
+use super::catalogue::ShownLog;
 use super::faults::{Crash, Faults};
 use super::row_locks::{LockName, Mode, RowLocks, Woken};
 use super::state::State;
@@ -37,6 +38,12 @@ pub(crate) struct Session {
     pub(crate) next_gtid: NextGtid,
     /// Its changes are in the binary log.
     pub(crate) logs: bool,
+    /// `foreign_key_checks`.
+    pub(crate) checks_references: bool,
+    /// `rbr_exec_mode`.
+    pub(crate) is_idempotent: bool,
+    /// It reads what was committed when its transaction began.
+    pub(crate) snapshot: Option<Arc<State>>,
     pub(crate) row_lock_wait: Duration,
     pub(crate) table_lock_wait: Duration,
     /// It ends after so long without a statement.
@@ -110,6 +117,11 @@ pub(crate) struct Core {
     pub(crate) named_changed: Arc<Notify>,
     /// Notified of each commit.
     pub(crate) committed: Arc<Notify>,
+    /// The log of a source.
+    pub(crate) log: ShownLog,
+    /// The most rows that a query of a replicated table may ask for.
+    pub(crate) most_rows: Option<u64>,
+    pub(crate) short_uuids: u64,
     down_until: Option<Instant>,
     read_only_until: Option<Instant>,
     pub(crate) faults: Box<dyn Faults>,
@@ -149,6 +161,9 @@ impl Core {
             named: BTreeMap::new(),
             named_changed: Arc::default(),
             committed: Arc::default(),
+            log: ShownLog::default(),
+            most_rows: None,
+            short_uuids: 1 << 50,
             down_until: None,
             read_only_until: None,
             faults,
@@ -205,6 +220,9 @@ impl Core {
             database: String::new(),
             next_gtid: NextGtid::Automatic,
             logs: true,
+            checks_references: true,
+            is_idempotent: false,
+            snapshot: None,
             row_lock_wait: Duration::from_secs(50),
             table_lock_wait: Duration::from_secs(31_536_000),
             idle_limit: Duration::from_secs(28_800),
@@ -256,7 +274,7 @@ impl Core {
 
     pub(crate) fn roll_back(&mut self, id: u32) {
         if let Some(session) = self.sessions.get_mut(&id) {
-            session.transaction = None;
+            (session.transaction, session.snapshot) = (None, None);
             if matches!(session.next_gtid, NextGtid::Assigned(_)) {
                 session.next_gtid = NextGtid::Used;
             }
@@ -268,6 +286,7 @@ impl Core {
     pub(crate) fn commit(&mut self, id: u32) -> Result<(), LinkError> {
         let is_read_only = self.is_read_only();
         let Some(session) = self.sessions.get_mut(&id) else { return Err(LinkError::Closed) };
+        session.snapshot = None;
         let Some(transaction) = session.transaction.take() else { return Ok(()) };
         let (changes, logs) = (transaction.has_changes(), session.logs);
         if changes && is_read_only {

@@ -12,7 +12,7 @@ use super::core::{Answered, Core, NextGtid, Step, read_only, refused};
 use super::row_locks::{LockName, Mode};
 use super::rows::{Stop, Writer};
 use super::sql::{Expression, Statement};
-use super::state::State;
+use super::state::{State, TableName};
 use super::transaction::Transaction;
 use super::xa::{IN_OTHER_STATE, ends_transaction};
 
@@ -76,6 +76,21 @@ impl Core {
             Statement::Set(assignments) => self.set(id, assignments),
             Statement::Kill(session) => self.kill(*session),
             Statement::Show(expressions) => self.show(id, expressions, expired),
+            Statement::Snapshot => {
+                if let Err(error) = self.commit(id) {
+                    return Step::Failed(error);
+                }
+                self.begin(id, Transaction::explicit());
+                let state = Arc::new(self.state.clone());
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.snapshot = Some(state);
+                }
+                done()
+            }
+            Statement::Catalogue(query) => {
+                let snapshot = self.sessions[&id].snapshot.clone();
+                self.catalogue(query, snapshot.as_deref().unwrap_or(&self.state))
+            }
             _ if statement.is_definition() => self.define(id, statement),
             _ => match self.look(id, statement) {
                 Some(step) => step,
@@ -113,6 +128,8 @@ impl Core {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
             match name.as_str() {
                 "sql_log_bin" => session.logs = value == "1",
+                "foreign_key_checks" => session.checks_references = value == "1",
+                "rbr_exec_mode" => session.is_idempotent = value == "IDEMPOTENT",
                 "innodb_lock_wait_timeout" => session.row_lock_wait = seconds(),
                 "lock_wait_timeout" => session.table_lock_wait = seconds(),
                 "wait_timeout" => session.idle_limit = seconds(),
@@ -176,6 +193,10 @@ impl Core {
                     let holder = self.named.get(&name.to_lowercase());
                     holder.map_or(0, |&holder| self.connection_of(holder)).to_string()
                 }
+                Expression::UuidShort => {
+                    self.short_uuids += 1;
+                    self.short_uuids.to_string()
+                }
                 Expression::IsExecuted(set) => {
                     let set: GtidSet = set.parse().expect("a GTID set");
                     u8::from(set.is_subset_of(&self.state.executed)).to_string()
@@ -208,6 +229,8 @@ impl Core {
             }
             "read_only" => on(self.is_read_only()).to_owned(),
             "super_read_only" => on(false).to_owned(),
+            "binlog_row_image" => "FULL".to_owned(),
+            "binlog_row_value_options" => String::new(),
             _ => return None,
         })
     }
@@ -219,8 +242,12 @@ impl Core {
             "server_uuid" => self.uuid.to_string(),
             "gtid_executed" => self.state.executed.to_string(),
             "gtid_mode" => "ON".to_owned(),
-            // The target's own binary logs are never purged.
+            // What a copy needs is in the logs of both.
             "gtid_purged" => String::new(),
+            "log_bin" | "binlog_order_commits" => "1".to_owned(),
+            "sql_generate_invisible_primary_key"
+            | "sql_require_primary_key"
+            | "restrict_fk_on_non_standard_key" => "0".to_owned(),
             // Nothing stands between two of them, as on a server.
             "gtid_owned" => {
                 let owned = self.locks.gtids();
@@ -258,6 +285,11 @@ impl Core {
                     self.named_changed.notify_waiters();
                 }
                 done()
+            }
+            Statement::IsHeld(name, connection) => {
+                let holder = self.named.get(&name.to_lowercase());
+                let is_held = holder.map(|&id| self.connection_of(id)) == Some(*connection);
+                shown(if is_held { vec![vec!["1".to_owned()]] } else { Vec::new() })
             }
             Statement::AddPurged(set) => {
                 let set: GtidSet = set.parse().expect("a GTID set");
@@ -316,15 +348,33 @@ impl Core {
         let Some(session) = self.sessions.get_mut(&id) else {
             return Step::Failed(LinkError::Closed);
         };
+        let snapshot = session.snapshot.clone();
+        if let Statement::Select(select) = statement {
+            let most = self.most_rows.filter(|_| select.table.0 != "csa");
+            assert!(
+                most.is_none_or(|most| select.limit.is_some_and(|limit| limit <= most)),
+                "a query asks for too many rows at once: {select:?}"
+            );
+            if let Some(error) =
+                snapshot.as_deref().and_then(|then| redefined(then, &self.state, &select.table))
+            {
+                return Step::Failed(error);
+            }
+        }
+        let (checks_references, is_idempotent) = (session.checks_references, session.is_idempotent);
         let has_format = &mut session.has_format;
         let transaction = session.transaction.get_or_insert_default();
         let place = transaction.place();
         let mut writer = Writer {
             session: id,
-            state: &self.state,
+            state: match statement {
+                Statement::Select(_) => snapshot.as_deref().unwrap_or(&self.state),
+                _ => &self.state,
+            },
             transaction,
             locks: &mut self.locks,
-            checks_references: true,
+            checks_references,
+            is_idempotent: is_idempotent && matches!(statement, Statement::Binlog(_)),
             now,
         };
         let outcome = match statement {
@@ -380,89 +430,27 @@ impl Core {
             }
         }
     }
-
-    /// A definition commits what is open, and itself.
-    fn define(&mut self, id: u32, statement: &Statement) -> Step {
-        if let Err(error) = self.commit(id) {
-            return Step::Failed(error);
-        }
-        let name = match statement {
-            Statement::CreateTable { name, .. }
-            | Statement::DropTable { name, .. }
-            | Statement::AddColumn(name, _) => Some(name),
-            _ => None,
-        };
-        if let Some(name) = name {
-            let lock = LockName::Table(name.clone());
-            if !self.locks.take(id, &lock, Mode::Exclusive) {
-                return self.block(id, lock, Mode::Exclusive);
-            }
-        }
-        let step = match defined(&self.state, statement) {
-            Err(error) => {
-                self.roll_back(id);
-                return Step::Failed(error);
-            }
-            Ok(state) => {
-                let session = self.sessions.get_mut(&id).expect("it is there");
-                let (next, logs) = (session.take_gtid(), session.logs);
-                // Logged even where it changes nothing.
-                self.publish(&next, logs, |present| *present = state);
-                done()
-            }
-        };
-        self.locks.release_all(id);
-        step
-    }
 }
 
 fn affected(rows: u64) -> Answered {
     Answered { rows, shown: Vec::new() }
 }
 
-/// Returns the state after a definition.
-fn defined(state: &State, statement: &Statement) -> Result<State, LinkError> {
-    let mut state = state.clone();
-    match statement {
-        Statement::CreateSchema(name) => {
-            state.schemas.insert(name.clone());
-        }
-        Statement::CreateTable { name, table, if_missing } => {
-            let is_there = state.tables.contains_key(name);
-            if !state.schemas.contains(&name.0) {
-                return Err(refused(1049, "Unknown database"));
-            }
-            if is_there && !if_missing {
-                return Err(refused(1050, format!("Table '{}' already exists", name.1)));
-            }
-            if !is_there {
-                state.tables.insert(name.clone(), table.clone());
-            }
-        }
-        Statement::DropTable { name, if_exists } => {
-            if state.tables.remove(name).is_none() && !if_exists {
-                return Err(refused(1051, format!("Unknown table '{}'", name.1)));
-            }
-        }
-        Statement::AddColumn(name, column) => {
-            let Some(table) = state.tables.get_mut(name) else {
-                return Err(refused(1146, format!("Table '{}' doesn't exist", name.1)));
-            };
-            if table.columns.iter().any(|known| known.name == column.name) {
-                return Err(refused(1060, format!("Duplicate column name '{}'", column.name)));
-            }
-            table.columns.push(column.clone());
-            let rows = Arc::make_mut(&mut table.rows);
-            rows.values_mut().for_each(|row| row.push(column.default.clone()));
-        }
-        other => panic!("not a definition: {other:?}"),
-    }
-    Ok(state)
+/// Returns the error of a query whose snapshot has another definition of its table.
+fn redefined(then: &State, now: &State, name: &TableName) -> Option<LinkError> {
+    let Some(present) = now.tables.get(name) else {
+        return Some(refused(1146, format!("Table '{}' doesn't exist", name.1)));
+    };
+    let is_same = then.tables.get(name).is_some_and(|table| table.columns == present.columns);
+    (!is_same).then(|| refused(1412, "Table definition has changed, please retry transaction"))
 }
 
 /// Variables of a session that mean nothing to integers and plain texts.
-const WITHOUT_EFFECT: [&str; 38] = [
-    "rbr_exec_mode",
+const WITHOUT_EFFECT: [&str; 40] = [
+    "max_sort_length",
+    "sql_quote_show_create",
+    "show_gipk_in_create_table_and_information_schema",
+    "character_set_results",
     "sql_big_selects",
     "max_error_count",
     "range_optimizer_max_mem_size",
@@ -484,7 +472,6 @@ const WITHOUT_EFFECT: [&str; 38] = [
     "original_server_version",
     "original_commit_timestamp",
     "timestamp",
-    "foreign_key_checks",
     "unique_checks",
     "sql_auto_is_null",
     "lc_time_names",

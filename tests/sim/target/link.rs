@@ -2,7 +2,7 @@
 
 use csa_applier::{Answer, Connector, Error, Linked, Pending, TargetLink, TargetOptions};
 use csa_provider::server::link::{Limits, LinkError, Row};
-use csa_provider::test_util::row;
+use csa_provider::test_util::row_with_nulls;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -11,6 +11,7 @@ use super::core::Answered;
 use super::faults::Transit;
 use super::session::{Reply, Request, Session};
 use super::sql;
+use super::state::NULL;
 
 #[derive(Debug)]
 struct Connection {
@@ -128,9 +129,11 @@ impl TargetLink for Connection {
             self.send(query.to_owned())?;
             let answers = self.receive(0).await?;
             let rows = answers.into_iter().flat_map(|answer| answer.shown);
-            Ok(rows
-                .map(|values| row(&values.iter().map(String::as_str).collect::<Vec<_>>()))
-                .collect())
+            let shown = |values: Vec<String>| {
+                let values = values.iter().map(|text| (text != NULL).then_some(text.as_str()));
+                row_with_nulls(&values.collect::<Vec<_>>())
+            };
+            Ok(rows.map(shown).collect())
         })
     }
 

@@ -5,6 +5,7 @@
 mod binlog;
 mod catalogue;
 mod core;
+mod define;
 mod execute;
 mod faults;
 mod link;
@@ -22,9 +23,12 @@ mod tests;
 use std::sync::Arc;
 
 use csa_applier::{Target, TargetGtids, TargetOptions, TlsOptions};
-use csa_provider::binlog::Uuid;
+use csa_provider::binlog::{Gtid, Uuid};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Duration;
+
+use crate::branches::PREPARED;
+use crate::history::{Contents, Transaction};
 
 pub(crate) use self::core::Conflicts;
 use self::core::Core;
@@ -74,6 +78,44 @@ impl Server {
             assert!(self.operate(text), "{text}");
         }
         self.core().sync();
+    }
+
+    /// Defines tables without a trace in the log, as a source has them before its history.
+    pub(crate) fn define(&self, statements: &[&str]) {
+        let mut core = self.core();
+        for text in statements {
+            let defined = define::defined(&core.state, &sql::parse(text, ""));
+            core.state = defined.unwrap_or_else(|error| panic!("{text}: {error}"));
+        }
+    }
+
+    /// Refuses queries of replicated tables for more rows.
+    pub(crate) fn limit_rows(&self, most: u64) {
+        self.core().most_rows = Some(most);
+    }
+
+    /// A transaction of the history is in the log, and nobody sees it yet.
+    pub(crate) fn log(&self, gtid: &Gtid) {
+        self.core().log.add(gtid);
+    }
+
+    /// Everyone sees the next transaction of the history, and `gtid_executed` lacks it still.
+    pub(crate) fn show(&self, transaction: &Transaction, contents: &Contents) {
+        let mut core = self.core();
+        if let Some(text) = &transaction.definition {
+            let defined = define::defined(&core.state, &sql::parse(text, "app"));
+            core.state = defined.unwrap_or_else(|error| panic!("{text}: {error}"));
+        }
+        for (name, rows) in contents.iter().filter(|(name, _)| *name != PREPARED) {
+            let table = core.state.tables.get_mut(&("app".to_owned(), name.clone()));
+            table.expect("a table of the history").rows = Arc::new(rows.clone());
+        }
+        core.log.prepared = contents[PREPARED].len();
+    }
+
+    /// A transaction of the history is committed.
+    pub(crate) fn executed(&self, gtid: &Gtid) {
+        self.core().state.executed.add(gtid);
     }
 
     /// Runs a statement as an operator does, without faults; false if it would have to wait or fails.

@@ -28,6 +28,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) transaction: &'a mut Transaction,
     pub(crate) locks: &'a mut RowLocks,
     pub(crate) checks_references: bool,
+    /// Its row images pass over missing rows, and replace those that are there.
+    pub(crate) is_idempotent: bool,
     /// Value of NOW().
     pub(crate) now: i64,
 }
@@ -62,12 +64,33 @@ impl Writer<'_> {
     fn put(&mut self, name: &TableName, table: &Table, row: Row) -> Result<()> {
         let key = table.key(&row);
         self.lock_value(name, 0, key.clone(), Mode::Exclusive)?;
+        if self.is_idempotent {
+            self.make_room(name, table, &row)?;
+        }
         if self.row(name, &key).is_some() {
             return failed(1062, format!("Duplicate entry '{key:?}' for key '{}.PRIMARY'", name.1));
         }
         self.check_unique(name, table, &row, &key)?;
         self.check_parents(table, &row, None)?;
         self.transaction.set(name, key, Some(row));
+        Ok(())
+    }
+
+    /// Removes the rows that have a key of this one.
+    fn make_room(&mut self, name: &TableName, table: &Table, row: &Row) -> Result<()> {
+        let own = table.key(row);
+        let rows = self.transaction.rows(self.state, name);
+        let has_key = |(key, other): &&(Key, Row)| {
+            let has_value = |index: usize| {
+                let value = table.unique_value(index, row);
+                value.is_some() && table.unique_value(index, other) == value
+            };
+            *key == own || (0..table.unique.len()).any(has_value)
+        };
+        for (key, other) in rows.iter().filter(has_key) {
+            self.lock_value(name, 0, key.clone(), Mode::Exclusive)?;
+            self.remove(name, table, key, other)?;
+        }
         Ok(())
     }
 
@@ -176,6 +199,9 @@ impl Writer<'_> {
         let key = table.key(&merged(defaults(), &change.before));
         self.lock_value(name, 0, key.clone(), Mode::Exclusive)?;
         let Some(row) = self.row(name, &key) else {
+            if self.is_idempotent {
+                return Ok(());
+            }
             return failed(1032, format!("Can't find record in '{}'", name.1));
         };
         match change.kind {
@@ -205,6 +231,10 @@ impl Writer<'_> {
             self.lock_value(name, 0, key.clone(), Mode::Exclusive)?;
             match (self.row(name, &key), conflict) {
                 (Some(_), Conflict::Ignore) => continue,
+                (_, Conflict::Replace) => {
+                    self.make_room(name, &table, &row)?;
+                    self.put(name, &table, row)?;
+                }
                 (Some(before), Conflict::Update(set)) => {
                     let after = self.with(&table, &before, set);
                     self.replace(name, &table, (&key, &before), after)?;
@@ -229,6 +259,10 @@ impl Writer<'_> {
         match scalar {
             Scalar::Value(value) => value.clone(),
             Scalar::Column(name) => row[table.column(name)].clone(),
+            Scalar::Sum(name, added) => match &row[table.column(name)] {
+                Value::Number(number) => Value::Number(number + added),
+                other => panic!("{other:?} + {added}"),
+            },
             Scalar::Now => Value::Number(self.now),
         }
     }
@@ -275,9 +309,9 @@ impl Writer<'_> {
         conditions: &[Condition],
     ) -> Result<Vec<(Key, Row)>> {
         let by_key = |key: &Key| {
-            conditions.iter().all(|(column, values)| {
+            conditions.iter().all(|(column, test)| {
                 let place = table.primary.iter().position(|&c| c == table.column(column));
-                place.is_none_or(|place| values.contains(&key[place]))
+                place.is_none_or(|place| test.holds(&key[place]))
             })
         };
         let mut keys = self.locks.keys_of_others(self.session, name);
@@ -298,7 +332,7 @@ impl Writer<'_> {
 
     /// Returns the rows as texts. Without FOR UPDATE nothing is locked.
     pub(crate) fn select(&mut self, select: &Select) -> Result<Vec<Vec<String>>> {
-        let Select { table: name, columns, conditions, for_update } = select;
+        let Select { table: name, columns, conditions, for_update, distinct, limit } = select;
         let table = self.table(name)?;
         let mut found = match for_update {
             true => self.locked(name, &table, conditions)?,
@@ -306,10 +340,18 @@ impl Writer<'_> {
         };
         found.retain(|(_, row)| matches(&table, row, conditions));
         let Some(columns) = columns else { return Ok(vec![vec![found.len().to_string()]]) };
-        let shown = |row: &Row| {
-            columns.iter().map(|column| row[table.column(column)].shown()).collect::<Vec<_>>()
+        let value = |row: &Row, column: &String| match column.as_str() {
+            "1" => "1".to_owned(),
+            column => row[table.column(column)].shown(),
         };
-        Ok(found.iter().map(|(_, row)| shown(row)).collect())
+        let shown = |row: &Row| columns.iter().map(|column| value(row, column)).collect();
+        let most = limit.map_or(usize::MAX, |limit| usize::try_from(limit).expect("64 bits"));
+        let mut rows: Vec<Vec<String>> =
+            found.iter().take(most).map(|(_, row)| shown(row)).collect();
+        if *distinct {
+            rows.dedup();
+        }
+        Ok(rows)
     }
 }
 
@@ -324,5 +366,5 @@ fn merged(mut row: Row, image: &Image) -> Row {
 }
 
 fn matches(table: &Table, row: &Row, conditions: &[Condition]) -> bool {
-    conditions.iter().all(|(column, values)| values.contains(&row[table.column(column)]))
+    conditions.iter().all(|(column, test)| test.holds(&row[table.column(column)]))
 }

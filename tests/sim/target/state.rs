@@ -15,6 +15,9 @@ pub(crate) type Row = Vec<Value>;
 pub(crate) type Key = Vec<Value>;
 pub(crate) type Rows = BTreeMap<Key, Row>;
 
+/// NULL in an answer; no text is like it.
+pub(crate) const NULL: &str = "\0NULL";
+
 /// A value; texts are compared by their bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Value {
@@ -24,10 +27,10 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// As the text protocol shows it; NULL has no such form, and nothing here asks for one.
+    /// As the text protocol shows it, and [`NULL`].
     pub(crate) fn shown(&self) -> String {
         match self {
-            Self::Null => panic!("NULL in an answer"),
+            Self::Null => NULL.to_owned(),
             Self::Number(number) => number.to_string(),
             Self::Text(text) => text.clone(),
         }

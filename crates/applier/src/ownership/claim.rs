@@ -81,6 +81,8 @@ impl ControlSession {
             executed = %checkpoint.executed.brief(),
             "channel taken"
         );
+        // A copy that held the lock until now may have left changes to apply, or ended.
+        let converging = copying::converging(&mut session, channel).await?;
         // No other session exists yet, so the first generation has no COMMIT to wait for.
         let generation = Generation::default();
         let place = Place::of(&mut session, channel).await?;
@@ -92,6 +94,7 @@ impl ControlSession {
             commits: Commits::new(checkpoint.sequence, checkpoint.executed.clone()),
             reachability,
             checkpoint,
+            converging,
             foreign,
             record: follows,
             own_servers,
@@ -336,7 +339,7 @@ async fn take_rows(
     }
 }
 
-/// The progress is read with the locks of all rows, so it is final.
+/// See [`raise_epoch`]; makes the rows of the workers first.
 async fn try_take_rows(
     session: &mut Session,
     channel: &str,
@@ -346,9 +349,22 @@ async fn try_take_rows(
 ) -> Result<Checkpoint> {
     // Before the epoch is raised, which then is the same in all of them.
     add_rows(session, channel, 0..workers, base).await?;
+    let found = raise_epoch(session, channel, identity).await?;
+    found.ok_or_else(|| no_checkpoint(channel))
+}
+
+/// Waits for the groups in flight and fences all later ones of whoever had the channel. Returns the progress, which is
+/// final; `None` if the channel has none.
+pub(super) async fn raise_epoch(
+    session: &mut Session,
+    channel: &str,
+    identity: &str,
+) -> Result<Option<Checkpoint>> {
     session.run("BEGIN").await?;
-    let found = checkpoint::read(session, channel, true).await?;
-    let mut found = found.ok_or_else(|| no_checkpoint(channel))?;
+    let Some(mut found) = checkpoint::read(session, channel, true).await? else {
+        session.run("ROLLBACK").await?;
+        return Ok(None);
+    };
     found.epoch = checkpoint::next_epoch(found.epoch, identity);
     session
         .run(format!(
@@ -359,5 +375,5 @@ async fn try_take_rows(
         .await?;
     // If the answer is lost, the next start raises the epoch once more, which does no harm.
     session.run("COMMIT").await?;
-    Ok(found)
+    Ok(Some(found))
 }

@@ -13,6 +13,7 @@ use crate::commits::Commits;
 use crate::error::{Error, Fence, Result};
 use crate::ownership::channel_record::{self, ChannelIdentity};
 use crate::ownership::checkpoint;
+use crate::ownership::copying::Converging;
 use crate::ownership::locks;
 use crate::reachability::Reachability;
 use crate::server::facts;
@@ -35,6 +36,7 @@ pub struct ControlSession {
     pub(crate) session: Session,
     pub(crate) channel: String,
     pub(crate) checkpoint: Checkpoint,
+    pub(super) converging: Option<Converging>,
     pub(super) foreign: Foreign,
     /// The channel's row in `csa.channel`; `None` if it has none and its source was away.
     pub(super) record: Option<ChannelIdentity>,
@@ -62,6 +64,12 @@ impl ControlSession {
     #[must_use]
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
+    }
+
+    /// Returns the changes that the channel has to apply before a copy of its tables is one.
+    #[must_use]
+    pub fn converging(&self) -> Option<Converging> {
+        self.converging.clone()
     }
 
     /// Returns the channel's progress from the checkpoint on.

@@ -9,12 +9,14 @@
 use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
+use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::sql_text::quote;
 use tracing::info;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ownership::checkpoint::{self, has_table};
+use crate::ownership::claim::raise_epoch;
 use crate::ownership::control::add_rows;
 use crate::ownership::{bookkeeping, locks};
 use crate::server::lock_names::lock_name;
@@ -139,7 +141,8 @@ impl CopyClaim {
     pub async fn take_stopped(target: &Target, channel: &str) -> Result<(Self, GtidSet)> {
         let mut session = hold(target, channel).await?;
         let found = match has_table(&mut session, "checkpoint").await? {
-            true => checkpoint::read(&mut session, channel, true).await?,
+            // A daemon that has lost the lock, and does not know it, must not apply what a chunk would undo.
+            true => raise_epoch(&mut session, channel, NOBODY).await?,
             false => None,
         };
         let Some(found) = found else {
@@ -328,6 +331,9 @@ impl CopyClaim {
     /// waits for that COMMIT.
     #[must_use]
     pub fn held(&self) -> String {
+        if is_planted(Bug::CopyLockIgnored) {
+            return "SELECT 1".to_owned();
+        }
         let (lock, id) = (quote(&lock_name(&self.channel)), self.session.id());
         format!("SELECT 1 FROM DUAL WHERE IS_USED_LOCK({lock}) <=> {id}")
     }
@@ -420,7 +426,9 @@ async fn hold(target: &Target, channel: &str) -> Result<Session> {
     session.end_when_idle(IDLE_LIMIT).await?;
     // Unlike a daemon, a copy has no sessions of an earlier life: whoever holds the lock may still write.
     let identity = format!("{NOBODY} {}", session.id());
-    locks::take(&mut session, channel, &identity).await?;
+    if !is_planted(Bug::CopyUnlocked) {
+        locks::take(&mut session, channel, &identity).await?;
+    }
     Ok(session)
 }
 
@@ -450,6 +458,10 @@ pub fn moved_range(channel: &str, range: &CopyRange, rows: u64, epoch: u64) -> S
 
 fn is_range(channel: &str, range: &CopyRange, epoch: u64) -> String {
     let CopyRange { table: (schema, table), number, .. } = range;
+    let epoch = match is_planted(Bug::RangeEpochIgnored) {
+        true => "epoch".to_owned(),
+        false => epoch.to_string(),
+    };
     format!(
         "channel={} AND table_schema={} AND table_name={} AND number={number} AND epoch={epoch} \
          AND left_to_copy IS NOT NULL",

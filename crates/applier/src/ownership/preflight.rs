@@ -6,7 +6,6 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::options::{Executor, TargetOptions};
 use crate::ownership::channel_record::{self, ChannelRecord};
-use crate::ownership::copying::{self, Converging};
 use crate::ownership::requirements::{GTID_PRIVILEGES, OfSource, executor_for, requirements};
 use crate::server::port::Target;
 use crate::server::session::Session;
@@ -31,8 +30,6 @@ pub struct TargetFacts {
     pub server_uuid: Option<Uuid>,
     /// The channel's checkpoint, if it has one.
     pub checkpoint: Option<Checkpoint>,
-    /// Changes that the channel has to apply before the copy that it began with is whole.
-    pub converging: Option<Converging>,
     /// Every channel that the target records.
     pub channels: Vec<ChannelRecord>,
     /// Schemas and tables there, if other channels exist at a first start.
@@ -104,12 +101,6 @@ async fn inspect(
         .judged(Place::Target, &format!("target {address}"), found)
         .map_err(|(_, why)| PreflightError::Refused(why))?;
     let (checkpoint, channels) = known_channels(session, channel).await?;
-    let converging = match checkpoint {
-        Some(_) => {
-            copying::converging(session, channel).await.map_err(PreflightError::Unreachable)?
-        }
-        None => None,
-    };
     let tables = tables_beside(session, checkpoint.is_none(), &channels).await?;
     warnings.extend(other_engines(session, address).await.map_err(PreflightError::Unreachable)?);
     // MariaDB has a warning of its own, at any start.
@@ -129,7 +120,6 @@ async fn inspect(
         start_is_unknown: vendor == Vendor::MariaDb && holds_tables(session).await?,
         server_uuid: server.text("server_uuid").parse().ok(),
         checkpoint,
-        converging,
         channels,
         tables,
         folds_case: server.folds_case(),

@@ -14,6 +14,8 @@ use csa_provider::binlog::{
     EventHeader, EventType, RawEvent, RowsEvent, RowsKind, TableMap, is_full_image, scan_image,
 };
 
+use csa_provider::seams::planted::{Bug, is_planted};
+
 use crate::error::{Error, Invariant, Result};
 use crate::rows::binlog_statements::{ROWS_FLAGS, clear_statement_end, set_statement_end};
 use crate::rows::dml;
@@ -157,8 +159,10 @@ fn write_converging(
     let map = TableMap::parse(map.body()).map_err(Error::UnreadableRows)?;
     check_columns(&map, event, rows)?;
     match rows.kind {
-        RowsKind::Update => write_update(&map, event, rows, out),
-        RowsKind::Write | RowsKind::Delete => {
+        RowsKind::Update if !is_planted(Bug::ConvergingUpdateKept) => {
+            write_update(&map, event, rows, out)
+        }
+        RowsKind::Update | RowsKind::Write | RowsKind::Delete => {
             let begin = out.len();
             event.write_without_checksum(out);
             Ok(begin)

@@ -87,7 +87,17 @@ impl Target {
         self.room.get()
     }
 
-    pub(crate) async fn connect(&self) -> Result<Box<dyn TargetLink>> {
+    /// Returns a real server of a channel; errors call it `side`.
+    #[must_use]
+    pub fn on(side: Side, options: TargetOptions) -> Self {
+        Self::new(options, Server(side))
+    }
+
+    /// Connects and logs in, and sets nothing up.
+    ///
+    /// # Errors
+    /// [`crate::Error::Target`] or [`crate::Error::Timeout`].
+    pub async fn connect(&self) -> Result<Box<dyn TargetLink>> {
         self.connector.connect(&self.options).await
     }
 }
@@ -95,7 +105,7 @@ impl Target {
 /// A real server.
 impl From<TargetOptions> for Target {
     fn from(options: TargetOptions) -> Self {
-        Self::new(options, Server)
+        Self::on(Side::Target, options)
     }
 }
 
@@ -107,9 +117,9 @@ impl Deref for Target {
     }
 }
 
-/// Connects to the server that the options name.
+/// Connects to the server that the options name, which is on this side of the channel.
 #[derive(Debug)]
-struct Server;
+struct Server(Side);
 
 impl Connector for Server {
     fn connect<'a>(
@@ -117,7 +127,7 @@ impl Connector for Server {
         target: &'a TargetOptions,
     ) -> Pending<'a, Result<Box<dyn TargetLink>>> {
         Box::pin(async {
-            let link: Box<dyn TargetLink> = Box::new(connect(target, Side::Target).await?);
+            let link: Box<dyn TargetLink> = Box::new(connect(target, self.0).await?);
             Ok(link)
         })
     }

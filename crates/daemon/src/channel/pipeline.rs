@@ -127,7 +127,7 @@ impl<'a> Pipeline<'a> {
             statement_gtids: target.statement_gtids,
             ..settings.applier.clone()
         };
-        let converging = target.converging.clone();
+        let converging = control.converging();
         if let Some(converging) = &converging {
             let tables = converging_tables(&settings.name, converging);
             let tables = tables.map_err(|error| ChannelError::Refused(error.to_string()))?;

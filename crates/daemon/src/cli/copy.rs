@@ -15,10 +15,10 @@ use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{
     CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, MovingTable, Pace, PlannedCopy,
-    PlannedTable,
+    PlannedTable, sources,
 };
 use crate::host::{Failure, runtime};
-use crate::verify::{Replicated, source_servers};
+use crate::verify::Replicated;
 
 /// Width of the bar, and of its line, in cells.
 const BAR: usize = 24;
@@ -51,7 +51,7 @@ pub(crate) fn copy(
         let screen = Screen::new(arguments.quiet);
         let copied = runtime.block_on(crate::copy::copy(&options, &selection, &screen));
         screen.clear();
-        finished(channel, &copied.map_err(failed)?);
+        finished(channel, &copied.map_err(failed)?, options.compares);
     }
     Ok(())
 }
@@ -62,8 +62,9 @@ pub(super) fn options(
 ) -> Result<CopyOptions, Failure> {
     let user = arguments.source_user.as_deref();
     let source = reader(channel, user, arguments.source_password_file.as_deref())?;
-    let mut options = CopyOptions { sources: source_servers(&source), ..CopyOptions::of(channel) };
+    let mut options = CopyOptions { sources: sources(&source), ..CopyOptions::of(channel) };
     options.lanes = arguments.lanes.unwrap_or(options.lanes);
+    options.compares = channel.copy.verify && !arguments.no_verify;
     if let Some(rows_per_second) = arguments.rows_per_second {
         options.pace = Arc::new(Pace::new(rows_per_second));
     }
@@ -105,7 +106,7 @@ fn show_plan(channel: &str, planned: &PlannedCopy) {
     );
 }
 
-fn finished(channel: &ChannelSettings, summary: &CopySummary) {
+fn finished(channel: &ChannelSettings, summary: &CopySummary, is_compared: bool) {
     let CopySummary { tables, rows, bytes, elapsed, executed, until, not_made } = summary;
     for refused in not_made {
         eprintln!("not copied: {}", one_line(refused));
@@ -120,6 +121,9 @@ fn finished(channel: &ChannelSettings, summary: &CopySummary) {
     match until {
         None => {
             say!("it holds the source's transactions {executed}");
+            if is_compared {
+                say!("all rows equal those of the source's snapshot");
+            }
             say!(
                 "start the daemon to follow the source from there; csa-daemon verify --channel {} compares both",
                 channel.name

@@ -37,6 +37,7 @@ pub(crate) fn copy_clone(
     };
     let account = TargetOptions::clone(&settings.target);
     let target = TargetOptions { user: user.clone(), password, ..account.clone() };
+    let source = TargetOptions::clone(&source);
     let options = CloneOptions { source, target, account };
     let tell = |text: &str| eprintln!("{}", one_line(text));
     let cloned = runtime()?.block_on(clone(&options, &tell));

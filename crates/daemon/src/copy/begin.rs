@@ -134,7 +134,7 @@ pub(super) async fn choose(
     plan: &Plan,
     rows: &BTreeMap<TableName, TableRows>,
 ) -> Result<Chunked> {
-    let mut target = VerifySession::connect(Side::Target, &options.target).await?;
+    let mut target = VerifySession::open(Side::Target, &options.target).await?;
     let chunked = chunked::choose(options, source, &mut target, plan, rows).await;
     target.close().await;
     chunked

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use csa_applier::{CopyClaim, CopyRange, CopyState, TargetOptions};
+use csa_applier::{CopyClaim, CopyRange, CopyState, Target};
+use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::server::link::Side;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::begin::{self, Begun, Interrupted};
+use super::compared;
 use super::end::{changes_end, keeping, make};
 use super::error::Result;
 use super::lanes::Lane;
@@ -30,7 +32,7 @@ const REPORT: Duration = Duration::from_millis(250);
 /// The sessions of a copy, beside those of its lanes.
 pub(super) struct Copying<'a> {
     pub(super) options: &'a CopyOptions,
-    pub(super) server: &'a TargetOptions,
+    pub(super) server: &'a Target,
     pub(super) claim: CopyClaim,
     pub(super) watcher: VerifySession,
     pub(super) last_look: LastLook,
@@ -49,7 +51,7 @@ impl<'a> Copying<'a> {
     pub(super) async fn of(
         options: &'a CopyOptions,
         claim: CopyClaim,
-        server: &'a TargetOptions,
+        server: &'a Target,
         watcher: VerifySession,
         report: Report<'a>,
     ) -> Result<Self> {
@@ -70,9 +72,13 @@ impl<'a> Copying<'a> {
         for statement in &begun.definitions.before {
             writer.run(statement).await?;
         }
-        let (work, chunks) = work::whole(&mut begun, &mut sources).await?;
+        let (work, chunks) = work::whole(&mut begun, &mut sources, options).await?;
         let lanes = self.lanes(sources, None).await?;
         let mut lanes = self.copy_rows(lanes, &begun, &work).await?;
+        if chunks.is_empty() && self.options.compares {
+            self.report.show(CopyStep::Comparison, &begun.plan, Some(&work));
+            lanes = keeping(&mut self.claim, compared::compare(lanes, &work)).await?;
+        }
         for lane in &mut lanes {
             lane.source.run("ROLLBACK").await?;
         }
@@ -139,7 +145,7 @@ impl<'a> Copying<'a> {
     async fn sources(&mut self) -> Result<Vec<VerifySession>> {
         let mut sources = Vec::new();
         for _ in 0..self.options.lanes.max(1) {
-            sources.push(VerifySession::connect(Side::Source, self.server).await?);
+            sources.push(VerifySession::open(Side::Source, self.server).await?);
         }
         Ok(sources)
     }
@@ -154,7 +160,8 @@ impl<'a> Copying<'a> {
         for source in sources {
             let target = TargetWriter::connect(&self.options.target).await?;
             let pace = Arc::clone(&self.options.pace);
-            lanes.push(Lane { source, target, turn: turn.clone(), held: self.claim.held(), pace });
+            let (turn, held) = (turn.clone(), self.claim.held());
+            lanes.push(Lane { source, target, turn, held, pace, limits: self.options.limits });
         }
         Ok(lanes)
     }
@@ -230,6 +237,9 @@ impl<'a> Copying<'a> {
         self.writer.close().await;
         match &until {
             None => self.claim.finish(executed).await?,
+            Some(until) if is_planted(Bug::ChangesBeginLate) => {
+                self.claim.converge(until, until).await?;
+            }
             Some(until) => self.claim.converge(executed, until).await?,
         }
         Ok(CopySummary {

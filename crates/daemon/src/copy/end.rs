@@ -2,6 +2,7 @@
 
 use csa_applier::{Converging, ConvergingTables, CopyClaim, Target};
 use csa_provider::binlog::GtidSet;
+use csa_provider::seams::planted::{Bug, is_planted};
 
 use super::begin::Begun;
 use super::definitions::{self, Program};
@@ -10,7 +11,7 @@ use super::later::Later;
 use super::options::PING;
 use super::snapshot::{self, LastLook};
 use super::writer::TargetWriter;
-use crate::verify::{Scope, TableName, VerifySession};
+use crate::verify::{Scope, TableName, VerifySession, source_executed};
 
 /// Returns the tables to which changes are applied so that they converge.
 ///
@@ -46,6 +47,12 @@ pub(super) async fn changes_end(
     watcher: &mut VerifySession,
     last: &mut LastLook,
 ) -> Result<GtidSet> {
+    if is_planted(Bug::ChangesEndEarly) {
+        return Ok(begun.executed.clone());
+    }
+    if is_planted(Bug::ChangesEndGuessed) {
+        return Ok(source_executed(watcher).await?);
+    }
     let names: Vec<TableName> = begun.plan.tables.keys().cloned().collect();
     check_definitions(begun, &names, watcher).await?;
     let until = snapshot::open(watcher, &mut [], last).await?;

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use csa_provider::seams::planted::{Bug, is_planted};
 use tokio::time::Instant;
 
 use super::error::Result;
+use super::options::ChunkLimits;
 use super::pace::Pace;
 use super::ranges::{ChunkNote, Turn};
 use super::rows::{Part, Row};
@@ -15,13 +17,8 @@ use super::work::{CopiedTable, Work};
 use super::writer::TargetWriter;
 use crate::verify::VerifySession;
 
-/// The bytes of rows that are read at once, as texts.
-const CHUNK_BYTES: u64 = 4 << 20;
-const CHUNK_ROWS: u64 = 50_000;
 /// A chunk that the source reads for longer is followed by a smaller one.
 const CHUNK_TIME: Duration = Duration::from_millis(500);
-/// Rows of the first chunk of a table whose rows have an unknown size.
-const FIRST_ROWS: u64 = 200;
 
 /// A session on each side.
 #[derive(Debug)]
@@ -33,6 +30,7 @@ pub(super) struct Lane {
     /// See [`csa_applier::CopyClaim::held`].
     pub(super) held: String,
     pub(super) pace: Arc<Pace>,
+    pub(super) limits: ChunkLimits,
 }
 
 impl Lane {
@@ -70,12 +68,12 @@ impl Lane {
 
     /// Returns false if the time was over before the part was copied.
     async fn copy(&mut self, table: &CopiedTable, mut part: Part, work: &Work) -> Result<bool> {
-        let Self { source, target, turn, held, pace } = self;
+        let Self { source, target, turn, held, pace, limits } = self;
         pace.turn(0).await;
         let has_snapshot = turn.is_none();
         let mut asked = match table.estimate.average_row {
-            0 => FIRST_ROWS,
-            bytes => (CHUNK_BYTES / (2 * bytes)).clamp(1, FIRST_ROWS),
+            0 => limits.first_rows,
+            bytes => (limits.bytes / (2 * bytes)).clamp(1, limits.first_rows),
         };
         let (mut chunk, mut took) = read(source, table, &part, asked, has_snapshot).await?;
         loop {
@@ -90,8 +88,11 @@ impl Lane {
                 statements.insert(0, table.rows.delete(&before, &part, is_last));
             }
             // Grows step by step: rows of one table may differ much in size.
-            let fitting = CHUNK_BYTES * rows.max(1) / bytes.max(1);
-            asked = fitting.clamp(1, asked.saturating_mul(8).min(CHUNK_ROWS));
+            let fitting = limits.bytes * rows.max(1) / bytes.max(1);
+            asked = fitting.clamp(1, asked.saturating_mul(8).min(limits.rows));
+            if is_planted(Bug::ChunkUnlimited) {
+                asked = u64::MAX;
+            }
             if took > CHUNK_TIME {
                 let shorter = rows as f64 * CHUNK_TIME.div_duration_f64(took);
                 asked = asked.min(shorter as u64).max(1);

@@ -11,8 +11,11 @@ mod again;
 mod begin;
 mod chunked;
 mod clone;
+mod compared;
 mod copying;
 mod definitions;
+#[cfg(feature = "test-util")]
+pub mod driven;
 mod end;
 mod error;
 mod lanes;
@@ -29,7 +32,7 @@ mod writer;
 
 use std::collections::BTreeSet;
 
-use csa_applier::{CopyClaim, TargetOptions};
+use csa_applier::{CopyClaim, Target};
 use tokio::time::Instant;
 
 pub(crate) use again::{AgainOptions, Round, copy_again};
@@ -38,6 +41,7 @@ use copying::{Copying, Report};
 pub(crate) use end::{complete, converging_tables, copied_tables};
 pub(crate) use error::CopyError;
 use error::Result;
+pub(crate) use options::sources;
 pub(crate) use options::{CopyObserver, CopyOptions, CopySummary};
 use options::{check_gtids, connect_source};
 pub(crate) use pace::Pace;
@@ -102,7 +106,7 @@ async fn make(
     options: &CopyOptions,
     selection: &dyn TableSelection,
     claim: CopyClaim,
-    server: &TargetOptions,
+    server: &Target,
     watcher: VerifySession,
     report: Report<'_>,
 ) -> Result<CopySummary> {
@@ -141,7 +145,7 @@ pub(crate) async fn plan(
             name: name.to_string(),
             rows: estimate.rows,
             bytes: estimate.rows * estimate.average_row,
-            parts: if has_numbers { plan::parts_wanted(estimate, options.lanes) } else { 1 },
+            parts: if has_numbers { plan::parts_wanted(estimate, options) } else { 1 },
             has_key: rows.is_some_and(|rows| rows.has_key),
             in_chunks: chunked.tables.contains(name),
         }

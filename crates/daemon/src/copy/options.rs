@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{Target, TargetGtids, TargetOptions};
+use csa_applier::{Target, TargetGtids};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
+use csa_provider::source::SourceOptions;
 
 use super::error::{CopyError, Result};
 use super::pace::Pace;
@@ -21,7 +22,7 @@ pub(super) const PING: Duration = Duration::from_secs(20);
 pub(crate) struct CopyOptions {
     pub(crate) channel: String,
     /// The source's servers; the first one that answers is copied.
-    pub(crate) sources: Vec<TargetOptions>,
+    pub(crate) sources: Vec<Target>,
     pub(crate) target: Target,
     /// Sessions on each side that copy rows.
     pub(crate) lanes: usize,
@@ -31,6 +32,33 @@ pub(crate) struct CopyOptions {
     pub(crate) throttle_by: Arc<ThrottleBy>,
     /// By how much longer than before the copy the source may take for small queries.
     pub(crate) source_slowdown: Duration,
+    pub(crate) limits: ChunkLimits,
+    /// A copy of one snapshot ends with a comparison of all rows.
+    pub(crate) compares: bool,
+}
+
+/// Bounds of what is read and held at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChunkLimits {
+    /// The bytes of a chunk's rows, as texts.
+    pub(super) bytes: u64,
+    pub(super) rows: u64,
+    /// Rows of the first chunk of a table whose rows have an unknown size.
+    pub(super) first_rows: u64,
+    /// Tables with more rows than this are divided.
+    pub(super) part_rows: u64,
+}
+
+impl Default for ChunkLimits {
+    fn default() -> Self {
+        Self { bytes: 4 << 20, rows: 50_000, first_rows: 200, part_rows: 100_000 }
+    }
+}
+
+/// Returns the source's servers in the order in which they are tried.
+pub(crate) fn sources(source: &SourceOptions) -> Vec<Target> {
+    let servers = source_servers(source).into_iter();
+    servers.map(|server| Target::on(Side::Source, server)).collect()
 }
 
 impl CopyOptions {
@@ -38,13 +66,16 @@ impl CopyOptions {
     pub(crate) fn of(settings: &ChannelSettings) -> Self {
         Self {
             channel: settings.name.clone(),
-            sources: source_servers(&settings.source),
+            sources: sources(&settings.source),
             target: settings.target.clone(),
             lanes: settings.copy.lanes as usize,
             snapshot_bytes: settings.copy.snapshot_limit.0,
             pace: Arc::new(Pace::new(settings.copy.rows_per_second)),
             throttle_by: Arc::clone(&settings.throttle_by),
             source_slowdown: settings.copy.source_slowdown.0,
+            limits: ChunkLimits::default(),
+            // The channel compares once it runs.
+            compares: false,
         }
     }
 }
@@ -86,12 +117,10 @@ pub(super) fn check_gtids(options: &CopyOptions) -> Result<()> {
 }
 
 /// Connects to the first of the source's servers that answers.
-pub(super) async fn connect_source(
-    options: &CopyOptions,
-) -> Result<(&TargetOptions, VerifySession)> {
+pub(super) async fn connect_source(options: &CopyOptions) -> Result<(&Target, VerifySession)> {
     let mut failed = None;
     for server in &options.sources {
-        match VerifySession::connect(Side::Source, server).await {
+        match VerifySession::open(Side::Source, server).await {
             Ok(session) => return Ok((server, session)),
             Err(error) => failed = failed.or(Some(error)),
         }

@@ -14,8 +14,6 @@ use crate::verify::{
     folds_case, missing_select, tables,
 };
 
-/// Tables with more rows than this are divided.
-const PART_ROWS: u64 = 100_000;
 /// Names that an error shows.
 const SHOWN: usize = 5;
 
@@ -65,7 +63,7 @@ pub(super) async fn read(
     if let Some(what) = missing_select(&source.grants().await?, &Scope::default()) {
         return Err(source.may_not_read(&what).into());
     }
-    let mut target = VerifySession::connect(Side::Target, &options.target).await?;
+    let mut target = VerifySession::open(Side::Target, &options.target).await?;
     if target.vendor() == Vendor::MariaDb {
         let why =
             "it is MariaDB, whose definitions differ; copy with a dump (docs/provisioning.md)";
@@ -160,17 +158,17 @@ fn shown<'a>(names: impl Iterator<Item = &'a TableName>) -> String {
 }
 
 /// Returns the number of ranges into which a table with a key of integers is divided.
-pub(super) fn parts_wanted(estimate: Estimate, lanes: usize) -> u64 {
-    match lanes {
+pub(super) fn parts_wanted(estimate: Estimate, options: &CopyOptions) -> u64 {
+    match options.lanes {
         0 | 1 => 1,
-        lanes => (estimate.rows / PART_ROWS).clamp(1, 4 * lanes as u64),
+        lanes => (estimate.rows / options.limits.part_rows).clamp(1, 4 * lanes as u64),
     }
 }
 
 /// Divides the rows whose key begins with an integer from the first to the last one.
-pub(super) fn parts_between((first, last): (i128, i128), lanes: usize) -> Vec<Part> {
+pub(super) fn parts_between((first, last): (i128, i128), options: &CopyOptions) -> Vec<Part> {
     let rows = (last - first).unsigned_abs() as u64;
-    let wanted = parts_wanted(Estimate { rows, ..Estimate::default() }, lanes);
+    let wanted = parts_wanted(Estimate { rows, ..Estimate::default() }, options);
     let ranges = bounded_ranges(first, last, wanted as u32);
     (0..).zip(ranges).map(|(number, range)| Part { number, range, rows: 0 }).collect()
 }
@@ -181,10 +179,10 @@ pub(super) async fn parts(
     name: &TableName,
     estimate: Estimate,
     rows: &TableRows,
-    lanes: usize,
+    options: &CopyOptions,
 ) -> Result<Vec<Part>> {
     let whole = vec![Part::default()];
-    let wanted = parts_wanted(estimate, lanes);
+    let wanted = parts_wanted(estimate, options);
     let Some(column) = rows.integer.as_deref().filter(|_| wanted > 1) else {
         return Ok(whole);
     };
@@ -194,9 +192,7 @@ pub(super) async fn parts(
         identifier(&name.schema),
         identifier(&name.table)
     );
-    source.run("SAVEPOINT csa").await?;
     let ends = source.texts(&query).await?;
-    source.run("ROLLBACK TO SAVEPOINT csa").await?;
     let ends = ends.into_iter().next().unwrap_or_default();
     let number = |place: usize| ends.get(place)?.as_ref()?.parse::<i128>().ok();
     let (Some(least), Some(most)) = (number(0), number(1)) else { return Ok(whole) };

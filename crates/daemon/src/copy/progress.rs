@@ -42,6 +42,8 @@ pub(crate) enum CopyStep {
     Tables,
     /// It copies rows, and adds indexes to tables whose rows are there.
     Rows,
+    /// It compares all rows with those of the snapshot.
+    Comparison,
     /// It adds foreign keys, then functions, views, triggers and events.
     Programs,
     /// The channel applies what changed while rows were copied in chunks.
@@ -56,6 +58,7 @@ impl CopyStep {
             Self::Snapshot => "snapshot",
             Self::Tables => "tables",
             Self::Rows => "rows",
+            Self::Comparison => "comparison",
             Self::Programs => "programs",
             Self::Changes => "changes",
             Self::Keys => "keys",
@@ -104,6 +107,9 @@ impl fmt::Display for CopyProgress {
             CopyStep::Tables => return write!(formatter, "making {tables} tables"),
             CopyStep::Changes => {
                 return formatter.write_str("applying what changed while rows were copied");
+            }
+            CopyStep::Comparison => {
+                return formatter.write_str("comparing all rows with the source's snapshot");
             }
             CopyStep::Keys => return formatter.write_str("adding unique keys and foreign keys"),
             CopyStep::Programs => {

@@ -68,7 +68,8 @@ impl TableRows {
             &columns,
             key_columns,
             key.map(|key| key.source_index.as_str()),
-            DigestSum::Strings,
+            // Servers of any version compute it.
+            DigestSum::Integers,
         );
         let integer = key_columns.first().map(|column| column.name.clone()).filter(|name| {
             let column = columns.iter().find(|column| column.name == *name);
@@ -106,6 +107,11 @@ impl TableRows {
             true => Ok(()),
             false => Err(CopyError::changed(session, table)),
         }
+    }
+
+    /// Returns the query for the digest of all rows.
+    pub(super) fn digest(&self) -> String {
+        self.sql.digest(&KeyRange::default())
     }
 
     /// Returns the query for the next rows of a part.

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::begin::Begun;
 use super::error::{CopyError, Result};
+use super::options::CopyOptions;
 use super::plan::parts;
 use super::progress::MovingTable;
 use super::ranges::left;
@@ -111,15 +112,18 @@ impl Work {
 pub(super) async fn whole(
     begun: &mut Begun,
     sources: &mut [VerifySession],
+    options: &CopyOptions,
 ) -> Result<(Arc<Work>, Vec<PlacedPart>)> {
-    let lanes = sources.len();
     let (mut tables, mut at_once, mut chunks) = (Vec::new(), Vec::new(), Vec::new());
     let mut copied = CopiedTables::of(begun);
     for (name, estimate) in begun.plan.by_size() {
         let Some((rows, source)) = copied.rows.remove(name).zip(sources.first_mut()) else {
             continue;
         };
-        let found = parts(source, name, estimate, &rows, lanes).await?;
+        // DDL on the source need not wait for the end of the snapshot.
+        source.run("SAVEPOINT csa").await?;
+        let found = parts(source, name, estimate, &rows, options).await?;
+        source.run("ROLLBACK TO SAVEPOINT csa").await?;
         let place = tables.len();
         tables.push(copied.table(name, estimate, rows, found.len()));
         let of_table = found.into_iter().map(|part| (place, part));

@@ -1,8 +1,9 @@
 //! A session on the target that makes tables and inserts rows.
 
-use csa_applier::{Purpose, TargetGtids, TargetOptions, connect, prelude};
+use csa_applier::{Purpose, Target, TargetGtids, TargetLink, prelude};
+use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::server::Vendor;
-use csa_provider::server::link::{Budget, Limits, Link, LinkError, Row, Side};
+use csa_provider::server::link::{FromRow, Limits, LinkError, Side, rows_as};
 
 use super::definitions::{Program, qualified};
 use super::error::{CopyError, Result};
@@ -23,18 +24,21 @@ const IS_THERE: [u16; 2] = [1061, 1826];
 
 #[derive(Debug)]
 pub(super) struct TargetWriter {
-    link: Link,
+    link: Box<dyn TargetLink>,
     address: String,
     vendor: Vendor,
 }
 
 impl TargetWriter {
     /// Connects, and sets up a session in which each value means what it does on the source.
-    pub(super) async fn connect(target: &TargetOptions) -> Result<Self> {
-        let link = connect(target, Side::Target).await;
+    pub(super) async fn connect(target: &Target) -> Result<Self> {
+        let link = target.connect().await;
         let link = link.map_err(|error| connect_error(Side::Target, target, error))?;
-        let vendor = Vendor::of(link.server_version());
-        let mut writer = Self { link, address: target.address(), vendor };
+        let mut writer = Self { link, address: target.address(), vendor: Vendor::default() };
+        let version = writer.rows::<String>("SELECT @@version LIMIT 1").await;
+        let version = version.map_err(|source| writer.error("SELECT @@version", source))?;
+        writer.vendor = version.first().map_or(Vendor::default(), |text| Vendor::of(text));
+        let vendor = writer.vendor;
         for statement in prelude(vendor, Purpose::Apply) {
             writer.run(&statement).await?;
         }
@@ -47,9 +51,7 @@ impl TargetWriter {
         // Tables get the keys that they have on the source, and no others.
         for variable in ADDITIONAL_RULES {
             let query = format!("SELECT @@SESSION.{variable}");
-            let asked: std::result::Result<Vec<u8>, LinkError> =
-                writer.link.query(&query, Limits::SETTING).await;
-            match asked {
+            match writer.rows::<u8>(&query).await {
                 Ok(found) if found == [1] => {
                     writer.run(&format!("SET SESSION {variable}=OFF")).await?;
                 }
@@ -70,7 +72,7 @@ impl TargetWriter {
 
     /// Runs a statement, and returns the server's own error.
     pub(super) async fn ask(&mut self, statement: &str) -> std::result::Result<(), LinkError> {
-        self.link.query::<Row>(statement, Limits::LIST).await.map(drop)
+        self.link.query(statement, Limits::LIST).await.map(drop)
     }
 
     /// Makes a program; with `again` in place of one that an earlier copy made.
@@ -97,9 +99,20 @@ impl TargetWriter {
     /// Runs a statement in whatever character set the session reads.
     async fn send(&mut self, statement: &[u8]) -> std::result::Result<(), LinkError> {
         self.link.begin(statement).await?;
-        let mut budget = Budget::new(Limits::SETTING, "a definition");
-        while self.link.next_result(&mut budget, drop).await?.is_some() {}
-        Ok(())
+        self.link.answers(Limits::SETTING, 1).await.map(drop)
+    }
+
+    /// Returns the rows of a short answer.
+    ///
+    /// # Errors
+    /// See [`Self::run`].
+    pub(super) async fn asked<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
+        self.rows(query).await.map_err(|source| self.error(&shortened(query), source))
+    }
+
+    async fn rows<R: FromRow>(&mut self, query: &str) -> std::result::Result<Vec<R>, LinkError> {
+        let rows = self.link.query(query, Limits::SETTING).await?;
+        rows_as(query, rows)
     }
 
     /// Drops a table, if it is there.
@@ -137,7 +150,13 @@ impl TargetWriter {
         if update.is_some() {
             self.is_ours(table, lock).await?;
         }
-        for statement in statements.iter().chain(update) {
+        for statement in statements {
+            self.ask(statement).await.map_err(|source| failed(self, source))?;
+        }
+        if is_planted(Bug::ChunkNotedLater) {
+            self.ask("COMMIT").await.map_err(|source| failed(self, source))?;
+        }
+        if let Some(statement) = update {
             self.ask(statement).await.map_err(|source| failed(self, source))?;
         }
         if update.is_none() {
@@ -147,8 +166,7 @@ impl TargetWriter {
     }
 
     async fn is_ours(&mut self, table: &str, lock: &str) -> Result<()> {
-        let locked: std::result::Result<Vec<u8>, LinkError> =
-            self.link.query(lock, Limits::SETTING).await;
+        let locked = self.rows::<u8>(lock).await;
         match locked.map_err(|source| self.error(lock, source))?.is_empty() {
             false => Ok(()),
             true => Err(CopyError::Refused(format!(

@@ -194,7 +194,7 @@ impl TableSql {
     }
 
     /// Number of rows, number of rows that have a digest, and the digest of all.
-    pub(super) fn digest(&self, range: &KeyRange) -> String {
+    pub(crate) fn digest(&self, range: &KeyRange) -> String {
         // Merged into the outer query, the derived table would compute each row's digest twice.
         format!(
             "SELECT /*+ NO_MERGE(d) */ COUNT(*), COUNT(h), {} FROM \

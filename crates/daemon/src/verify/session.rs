@@ -1,8 +1,8 @@
 //! One session on either server: reads only, every statement a transaction of its own.
 
-use csa_applier::{Purpose, TargetOptions, prelude};
+use csa_applier::{Purpose, Target, TargetLink, TargetOptions, prelude};
 use csa_provider::server::facts::{TextRow, texts};
-use csa_provider::server::link::{FromRow, Limits, Link, LinkError, Row, Side};
+use csa_provider::server::link::{FromRow, Limits, LinkError, Row, Side, rows_as};
 use csa_provider::server::{Grants, Vendor, account_name};
 
 use super::error::{Result, VerifyError};
@@ -20,19 +20,24 @@ pub(crate) struct VerifySession {
     address: String,
     /// The account in GRANT's syntax.
     account: String,
-    link: Link,
+    link: Box<dyn TargetLink>,
 }
 
 impl VerifySession {
     /// Connects to one server, and prepares the session.
     pub(crate) async fn connect(side: Side, server: &TargetOptions) -> Result<Self> {
-        match csa_applier::connect(server, side).await {
+        Self::open(side, &Target::on(side, server.clone())).await
+    }
+
+    /// Connects to a server in its own way, and prepares the session.
+    pub(crate) async fn open(side: Side, server: &Target) -> Result<Self> {
+        match server.connect().await {
             Ok(link) => Self::new(side, server.address(), link).await,
             Err(error) => Err(connect_error(side, server, error)),
         }
     }
 
-    async fn new(side: Side, address: String, link: Link) -> Result<Self> {
+    async fn new(side: Side, address: String, link: Box<dyn TargetLink>) -> Result<Self> {
         let mut session =
             Self { side, vendor: Vendor::default(), address, account: String::new(), link };
         let version: Vec<String> = session.rows("SELECT @@version LIMIT 1").await?;
@@ -127,7 +132,7 @@ impl VerifySession {
 
     async fn rows_within<R: FromRow>(&mut self, query: &str, limits: Limits) -> Result<Vec<R>> {
         let rows = self.link.query(query, limits).await;
-        rows.map_err(|error| self.error(error))
+        rows.and_then(|rows| rows_as(query, rows)).map_err(|error| self.error(error))
     }
 
     /// Returns the rows of any number of columns, as text.

@@ -91,6 +91,30 @@ pub enum Bug {
     ArchiveGapUnnoticed,
     /// A record that names no server counts as complete: the channel follows nobody.
     NoServersKnown,
+    /// An update of a table whose copy converges stays an update, which passes over a missing row.
+    ConvergingUpdateKept,
+    /// Changes of tables that converge are merged before they are applied.
+    ConvergingMerged,
+    /// After a copy in chunks the channel begins with the changes after its last chunk.
+    ChangesBeginLate,
+    /// Tables count as converged once the channel has what was there before the first chunk.
+    ChangesEndEarly,
+    /// The changes end with what the source has executed after the last chunk, which may show more.
+    ChangesEndGuessed,
+    /// A chunk is noted in a transaction of its own, after its rows.
+    ChunkNotedLater,
+    /// A chunk is written whoever has its range by now.
+    RangeEpochIgnored,
+    /// Rows of a snapshot are written whoever has the channel by now.
+    CopyLockIgnored,
+    /// A copy does not keep the channel from running.
+    CopyUnlocked,
+    /// A table is copied again from a source that lacks what was applied.
+    SourceBehindAccepted,
+    /// The rows of a chunk are not limited.
+    ChunkUnlimited,
+    /// A snapshot counts as exact although transactions were committed while it was opened.
+    SnapshotInexact,
 }
 
 /// Returns true if the bug is planted.

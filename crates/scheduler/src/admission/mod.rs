@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use csa_provider::binlog::{RawEvent, SessionContext};
+use csa_provider::seams::planted::{Bug, is_planted};
 use csa_relaystore::read::{RelayedTransaction, TransactionBody};
 use tokio::time::Instant;
 
@@ -140,7 +141,7 @@ impl<K: KeySource> Admission<K> {
     /// already exist.
     #[must_use]
     pub fn as_logged(self, as_logged: bool) -> Self {
-        Self { as_logged, ..self }
+        Self { as_logged: as_logged && !is_planted(Bug::ConvergingMerged), ..self }
     }
 
     /// Limits the bytes of a transaction's parsed rows; beyond them it is not looked at as a whole.

@@ -1,6 +1,6 @@
 //! Definitions of schemas and tables.
 
-use super::super::state::{Column, Reference, Table, Value};
+use super::super::state::{Column, Reference, Table, TableName, Value};
 use super::Statement;
 use super::parser::Parser;
 
@@ -21,11 +21,37 @@ pub(super) fn definition(verb: &str, parser: &mut Parser<'_>) -> Option<Statemen
         _ => {
             parser.words(&["TABLE"])?;
             let table = parser.table()?;
-            parser.words(&["ADD", "COLUMN"])?;
+            if parser.words(&["ADD", "COLUMN"]).is_none() {
+                let keys = parser.list(added_key)?;
+                return Some(Statement::AddKeys(table, keys));
+            }
             let (column, _) = column(parser)?;
             Some(Statement::AddColumn(table, column))
         }
     }
+}
+
+/// A key that is added to a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AddedKey {
+    Unique(Vec<String>),
+    Reference { column: String, parent: TableName },
+}
+
+fn added_key(parser: &mut Parser<'_>) -> Option<AddedKey> {
+    parser.words(&["ADD"])?;
+    if parser.words(&["UNIQUE", "KEY"]).is_some() {
+        parser.name()?;
+        return parser.in_parentheses(Parser::name).map(AddedKey::Unique);
+    }
+    parser.words(&["CONSTRAINT"])?;
+    parser.name()?;
+    parser.words(&["FOREIGN", "KEY"])?;
+    let column = parser.in_parentheses(Parser::name)?.pop()?;
+    parser.words(&["REFERENCES"])?;
+    let parent = parser.table()?;
+    parser.in_parentheses(Parser::name)?;
+    Some(AddedKey::Reference { column, parent })
 }
 
 fn create_table(parser: &mut Parser<'_>) -> Option<Statement> {
@@ -47,8 +73,18 @@ fn item(table: &mut Table, parser: &mut Parser<'_>) -> Option<()> {
     if parser.words(&["PRIMARY", "KEY"]).is_some() {
         table.primary = places(table, parser)?;
     } else if parser.words(&["UNIQUE", "KEY"]).is_some() {
-        let columns = places(table, parser)?;
+        // A name may stand before the columns.
+        let columns = match places(table, parser) {
+            Some(columns) => columns,
+            None => {
+                parser.name()?;
+                places(table, parser)?
+            }
+        };
         table.unique.push(columns);
+    } else if parser.words(&["CONSTRAINT"]).is_some() {
+        parser.name()?;
+        return item(table, parser);
     } else if parser.words(&["FOREIGN", "KEY"]).is_some() {
         let &[column] = places(table, parser)?.as_slice() else { return None };
         parser.words(&["REFERENCES"])?;
@@ -79,12 +115,13 @@ fn column(parser: &mut Parser<'_>) -> Option<(Column, bool)> {
     loop {
         if parser.words(&["NOT", "NULL"]).is_some() {
             column.default = match kind.as_str() {
-                "VARCHAR" | "MEDIUMTEXT" => Value::Text(String::new()),
+                "VARCHAR" | "CHAR" | "MEDIUMTEXT" | "LONGTEXT" => Value::Text(String::new()),
                 _ => Value::Number(0),
             };
         } else if parser.has("DEFAULT") {
             column.default = match parser.number() {
                 Some(number) => Value::Number(number),
+                None if parser.has("NULL") => Value::Null,
                 None => Value::Text(parser.text()?),
             };
         } else if parser.has("AUTO_INCREMENT") {

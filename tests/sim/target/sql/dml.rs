@@ -9,11 +9,35 @@ use super::parser::Parser;
 pub(crate) enum Scalar {
     Value(Value),
     Column(String),
+    /// A column's number and another.
+    Sum(String, i64),
     Now,
 }
 
-/// The column has one of the values; all conditions have to hold.
-pub(crate) type Condition = (String, Vec<Value>);
+/// A column and what it has to be; all conditions have to hold.
+pub(crate) type Condition = (String, Test);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Test {
+    OneOf(Vec<Value>),
+    NotNull,
+    Above(Value),
+    AtMost(Value),
+    /// A column is compared with itself.
+    Any,
+}
+
+impl Test {
+    pub(crate) fn holds(&self, value: &Value) -> bool {
+        match self {
+            Self::OneOf(values) => values.contains(value),
+            Self::NotNull => *value != Value::Null,
+            Self::Above(bound) => value > bound,
+            Self::AtMost(bound) => value <= bound,
+            Self::Any => true,
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Insert {
@@ -29,6 +53,7 @@ pub(crate) struct Insert {
 pub(crate) enum Conflict {
     Fail,
     Ignore,
+    Replace,
     Update(Vec<(String, Scalar)>),
 }
 
@@ -39,6 +64,8 @@ pub(crate) struct Select {
     pub(crate) columns: Option<Vec<String>>,
     pub(crate) conditions: Vec<Condition>,
     pub(crate) for_update: bool,
+    pub(crate) distinct: bool,
+    pub(crate) limit: Option<u64>,
 }
 
 fn scalar(parser: &mut Parser<'_>) -> Option<Scalar> {
@@ -59,7 +86,15 @@ fn scalar(parser: &mut Parser<'_>) -> Option<Scalar> {
             return Some(Scalar::Now);
         }
     }
-    parser.name().map(Scalar::Column)
+    // An unsigned number may be none of the signed ones.
+    if let Some(digits) = parser.large_number() {
+        return Some(Scalar::Value(Value::Text(digits)));
+    }
+    let column = parser.name()?;
+    match parser.symbol(b'+') {
+        Some(()) => Some(Scalar::Sum(column, parser.number()?)),
+        None => Some(Scalar::Column(column)),
+    }
 }
 
 fn assignment(parser: &mut Parser<'_>) -> Option<(String, Scalar)> {
@@ -82,17 +117,41 @@ fn conditions(parser: &mut Parser<'_>) -> Option<Vec<Condition>> {
     }
     loop {
         let column = parser.name()?;
-        let values = match parser.has("IN") {
-            true => parser.in_parentheses(constant)?,
-            false => {
-                parser.symbol(b'=')?;
-                vec![constant(parser)?]
-            }
-        };
-        conditions.push((column, values));
+        let test = test(&column, parser)?;
+        conditions.push((column, test));
         if !parser.has("AND") {
             return Some(conditions);
         }
+    }
+}
+
+fn test(column: &str, parser: &mut Parser<'_>) -> Option<Test> {
+    if parser.has("IN") {
+        return parser.in_parentheses(constant).map(Test::OneOf);
+    }
+    if parser.has("IS") {
+        return parser.words(&["NOT", "NULL"]).map(|()| Test::NotNull);
+    }
+    if parser.symbol(b'>').is_some() {
+        return constant(parser).map(Test::Above);
+    }
+    if parser.symbol(b'<').is_some() {
+        parser.symbol(b'=')?;
+        return constant(parser).map(Test::AtMost);
+    }
+    parser.symbol(b'=')?;
+    if parser.has(column) {
+        return Some(Test::Any);
+    }
+    Some(Test::OneOf(vec![constant(parser)?]))
+}
+
+pub(super) fn replace(parser: &mut Parser<'_>) -> Option<Statement> {
+    match insert(parser)? {
+        Statement::Insert(insert) => {
+            Some(Statement::Insert(Insert { conflict: Conflict::Replace, ..insert }))
+        }
+        _ => None,
     }
 }
 
@@ -134,6 +193,7 @@ pub(super) fn delete(parser: &mut Parser<'_>) -> Option<Statement> {
 /// Returns the part after SELECT, if it reads a table.
 pub(super) fn select(parser: &mut Parser<'_>) -> Option<Select> {
     parser.attempt(|parser| {
+        let distinct = parser.has("DISTINCT");
         let columns = match parser.has("COUNT") {
             true => {
                 parser.symbol(b'(')?;
@@ -145,8 +205,16 @@ pub(super) fn select(parser: &mut Parser<'_>) -> Option<Select> {
         };
         parser.words(&["FROM"])?;
         let table = parser.table()?;
+        if parser.words(&["FORCE", "INDEX"]).is_some() {
+            parser.in_parentheses(Parser::name)?;
+        }
         let conditions = conditions(parser)?;
+        // Rows are in the order of the primary key, and nobody asks for another one.
+        if parser.words(&["ORDER", "BY"]).is_some() {
+            parser.list(Parser::name)?;
+        }
+        let limit = parser.has("LIMIT").then(|| parser.unsigned()).flatten();
         let for_update = parser.words(&["FOR", "UPDATE"]).is_some();
-        Some(Select { table, columns, conditions, for_update })
+        Some(Select { table, columns, conditions, for_update, distinct, limit })
     })
 }

@@ -9,6 +9,8 @@ pub(crate) enum Expression {
     /// Takes a named lock within so many seconds.
     GetLock(String, u32),
     IsUsedLock(String),
+    /// Another number each time.
+    UuidShort,
     /// True if the set is part of `gtid_executed`.
     IsExecuted(String),
 }
@@ -36,6 +38,7 @@ fn expression(parser: &mut Parser<'_>) -> Option<Expression> {
             parser.symbol(b',')?;
             Expression::GetLock(name, parser.number()?.try_into().ok()?)
         }
+        "UUID_SHORT" => Expression::UuidShort,
         "IS_USED_LOCK" => Expression::IsUsedLock(parser.text()?),
         "GTID_SUBSET" => {
             let set = parser.text()?;

@@ -1,6 +1,7 @@
 //! The statements that the server understands: all that the applier sends, and the definitions of the simulated
 //! source. A statement that is not among them is a panic with its text, so that none is passed over.
 
+mod catalogue;
 mod ddl;
 mod dml;
 mod expression;
@@ -9,9 +10,12 @@ mod parser;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+pub(crate) use catalogue::CatalogueQuery;
 pub(crate) use dml::{Condition, Conflict, Insert, Scalar, Select};
 pub(crate) use expression::Expression;
 use parser::Parser;
+
+pub(crate) use ddl::AddedKey;
 
 use super::state::{Column, Table, TableName};
 
@@ -52,6 +56,12 @@ pub(crate) enum Statement {
         conditions: Vec<Condition>,
     },
     Select(Select),
+    /// A question about definitions or the binary log, as a copy asks it.
+    Catalogue(CatalogueQuery),
+    /// A transaction that reads what is committed now.
+    Snapshot,
+    /// A row as long as the session of this connection has the lock.
+    IsHeld(String, u32),
     /// One row of expressions.
     Show(Vec<Expression>),
     /// A row of texts, or none.
@@ -81,6 +91,7 @@ pub(crate) enum Statement {
         if_exists: bool,
     },
     AddColumn(TableName, Column),
+    AddKeys(TableName, Vec<AddedKey>),
     /// Events without checksums.
     Binlog(Vec<u8>),
 }
@@ -94,6 +105,7 @@ impl Statement {
                 | Self::CreateTable { .. }
                 | Self::DropTable { .. }
                 | Self::AddColumn(..)
+                | Self::AddKeys(..)
         )
     }
 
@@ -140,10 +152,13 @@ pub(crate) fn parse(text: &str, database: &str) -> Statement {
     if let Some((_, row)) = fixed {
         return Statement::Fixed(row.map(<[_]>::to_vec));
     }
+    if let Some(query) = catalogue::known(text) {
+        return Statement::Catalogue(query);
+    }
     if let Some(names) = text.strip_prefix("SHOW GLOBAL VARIABLES WHERE Variable_name IN (") {
         let names = names.trim_end_matches(')').split(',');
         return Statement::Variables(
-            names.map(|name| name.trim_matches('\'').to_owned()).collect(),
+            names.map(|name| name.trim().trim_matches('\'').to_owned()).collect(),
         );
     }
     if let Some(events) = text.strip_prefix("BINLOG '").and_then(|rest| rest.strip_suffix('\'')) {
@@ -158,8 +173,13 @@ pub(crate) fn parse(text: &str, database: &str) -> Statement {
 }
 
 /// Statements whose answer never changes, by their beginning.
-const FIXED: [(&str, Option<&[&str]>); 13] = [
+const FIXED: [(&str, Option<&[&str]>); 15] = [
     ("SELECT @@version, @@version_comment ", Some(&["9.7.4", "MySQL Community Server - GPL"])),
+    ("SELECT @@version LIMIT 1", Some(&["9.7.4"])),
+    (
+        "SELECT CURRENT_USER(), @@GLOBAL.gtid_mode, @@SESSION.max_allowed_packet",
+        Some(&["csa@%", "ON", "67108864"]),
+    ),
     // Who holds a row is only shown.
     ("SELECT DISTINCT CONCAT(l.OBJECT_SCHEMA, ", None),
     ("SELECT @@SESSION.explicit_defaults_for_timestamp, ", Some(&["1", "0", "0", "255", "1", "1"])),
@@ -177,7 +197,7 @@ const FIXED: [(&str, Option<&[&str]>); 13] = [
     (
         "SHOW GRANTS",
         Some(&["GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, \
-             CREATE VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT, REPLICATION_APPLIER, \
+             CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT, REPLICATION_APPLIER, \
              SYSTEM_VARIABLES_ADMIN ON *.* TO `csa`@`%`"]),
     ),
     ("SELECT CURRENT_USER()", Some(&["csa@%"])),
@@ -202,7 +222,13 @@ fn statement(parser: &mut Parser<'_>) -> Option<Statement> {
         "KILL" => parser.number()?.try_into().ok().map(Statement::Kill),
         "SET" => set(parser),
         "XA" => xa(parser),
-        "DO" if parser.has("1") => Some(Statement::Nothing),
+        "DO" if parser.has("1") || parser.has("0") => Some(Statement::Nothing),
+        "START" => {
+            parser.words(&["TRANSACTION", "WITH", "CONSISTENT", "SNAPSHOT"])?;
+            parser.skip_all();
+            Some(Statement::Snapshot)
+        }
+        "REPLACE" => dml::replace(parser),
         "DO" => {
             parser.words(&["RELEASE_LOCK"])?;
             parser.symbol(b'(')?;
@@ -247,6 +273,11 @@ fn set(parser: &mut Parser<'_>) -> Option<Statement> {
 /// Queries of the server's own tables have a place each; the others are of expressions, or of a table.
 fn select(parser: &mut Parser<'_>) -> Option<Statement> {
     let text = parser.whole();
+    if let Some(lock) = text.strip_prefix("SELECT 1 FROM DUAL WHERE IS_USED_LOCK('") {
+        let (name, id) = lock.split_once("') <=> ")?;
+        parser.skip_all();
+        return Some(Statement::IsHeld(name.to_owned(), id.parse().ok()?));
+    }
     if text.starts_with("SELECT DISTINCT r.PROCESSLIST_ID, b.PROCESSLIST_ID FROM ") {
         parser.skip_all();
         return Some(Statement::LockWaits);

@@ -113,6 +113,15 @@ impl<'a> Parser<'a> {
         })
     }
 
+    pub(super) fn unsigned(&mut self) -> Option<u64> {
+        self.attempt(|parser| parser.word()?.parse().ok())
+    }
+
+    /// Returns the digits of a number that is no `i64`.
+    pub(super) fn large_number(&mut self) -> Option<String> {
+        self.attempt(|parser| parser.word().filter(|word| word.parse::<u64>().is_ok()))
+    }
+
     /// Returns `schema.table`, or a table of the default database.
     pub(super) fn table(&mut self) -> Option<TableName> {
         let first = self.name()?;

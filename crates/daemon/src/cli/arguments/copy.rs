@@ -29,6 +29,9 @@ pub(crate) struct CopyArguments {
     /// File with that user's password.
     #[arg(long, value_name = "FILE", requires = "source_user")]
     pub(crate) source_password_file: Option<PathBuf>,
+    /// Do not compare all rows at the end of a copy in one snapshot. Without `copy.verify`, no copy is compared.
+    #[arg(long, conflicts_with_all = ["plan", "table", "clone"])]
+    pub(crate) no_verify: bool,
     /// Print the tables that would be copied, and copy nothing.
     #[arg(long)]
     pub(crate) plan: bool,

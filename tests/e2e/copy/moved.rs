@@ -1,0 +1,94 @@
+//! Copies of tables while the channel moves to another daemon, and of large tables.
+
+use std::time::Duration;
+
+use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+use mysql_async::prelude::Queryable as _;
+
+use super::{copy_log, ends_well, refused_with, start_copying};
+use crate::{DRAIN, wait_state};
+
+const STILL: [&str; 3] = [
+    "CREATE DATABASE d",
+    "CREATE TABLE d.still (id INT PRIMARY KEY, v INT, body CHAR(100))",
+    "SET SESSION cte_max_recursion_depth=1000000; INSERT INTO d.still \
+     WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<250000) SELECT i, i % 7, 'still' FROM n; \
+     ANALYZE TABLE d.still",
+];
+
+async fn make_still(source: &Server) {
+    for statement in STILL {
+        source.exec(statement).await;
+    }
+}
+
+async fn equals(source: &Server, daemon: &Daemon, target: &Server) {
+    wait_state(daemon, 0, "running").await;
+    daemon.wait_drained(source, target, DRAIN).await;
+    compare(source, target).await;
+    let left: u64 = target.value("SELECT COUNT(*) FROM csa.copy_state").await;
+    assert_eq!(left, 0);
+}
+
+/// A large table is divided, which needs no snapshot.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_table_is_copied_again_in_several_ranges() {
+    let (source, target) = Server::pair(&[], &[]);
+    make_still(&source).await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.exec("SET sql_log_bin=0; DELETE FROM d.still WHERE id % 3 = 0").await;
+    ends_well(start_copying(&daemon, &["--table", "d.still", "--lanes", "2"]), &daemon).await;
+    equals(&source, &daemon, &target).await;
+}
+
+/// The daemon that runs the channel dies in the middle of a copy; the one that stands by takes the channel, and the
+/// copy is continued there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_table_continues_where_the_channel_goes() {
+    let (source, target) = Server::pair(&[], &[]);
+    let load = LoadOptions { rows: 5_000, clients: 2, rate: Some(100.0), ..LoadOptions::default() };
+    prepare(&source, &load).await;
+    make_still(&source).await;
+    let start = || {
+        let builder = Daemon::builder(&source, &target).set("standby", true);
+        builder.set("target.connect_retry", "100ms").set("target.connect_retry_max", "1s").start()
+    };
+    let first = start();
+    wait_state(&first, 0, "running").await;
+    let second = start();
+    wait_state(&second, 0, "standby").await;
+    first.wait_drained(&source, &target, DRAIN).await;
+    let clients = Load::start(&source, &load);
+    target.exec("SET sql_log_bin=0; DELETE FROM d.still WHERE id % 3 = 0").await;
+    let tables = ["--table", "d.still", "--table", "sbtest.sbtest1"];
+    let slowly = ["--rows-per-second", "40000"];
+    let mut copying = start_copying(&first, &[&tables[..], &slowly[..]].concat());
+    eventually("rows are copied", DRAIN, async || {
+        let ended = copying.try_wait().expect("a child");
+        assert!(ended.is_none(), "{}", copy_log(&first));
+        let mut conn = target.conn().await;
+        let rows = "SELECT COALESCE(SUM(rows_copied), 0) > 20000 FROM csa.copy_range";
+        conn.query_first::<u64, _>(rows).await.ok().flatten() == Some(1)
+    })
+    .await;
+    first.kill9();
+    eventually("the command ends", DRAIN, async || copying.try_wait().expect("a child").is_some())
+        .await;
+    eventually("the other has the channel", DRAIN, async || {
+        let status = second.try_status().unwrap_or_default();
+        ["running", "starting", "failed"]
+            .iter()
+            .any(|state| status["channels"][0]["state"] == *state)
+    })
+    .await;
+    first.start_again();
+    wait_state(&first, 0, "standby").await;
+    // The one that stands by does not copy under the other's hands.
+    let error = refused_with(&first, &tables);
+    assert!(error.contains("daemon"), "{error}");
+    ends_well(start_copying(&second, &tables), &second).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    clients.stop().await;
+    equals(&source, &second, &target).await;
+}
