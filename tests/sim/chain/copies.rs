@@ -126,8 +126,6 @@ impl Copies {
         }
         // Net changes of rows whose keys change are not modelled out of order.
         settings.moves = settings.in_order;
-        // One that is prepared when the changes end holds its tables, and keys can't be added.
-        settings.has_branches = false;
         let is_first = random.random_bool(0.7);
         let chunk_rows = random.random_range(1..6);
         let scale = CopyScale {

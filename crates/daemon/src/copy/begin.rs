@@ -21,7 +21,7 @@ use crate::verify::{Scope, TableName, TableSelection, VerifySession};
 /// Definitions may change between two looks at them; then all begins again.
 const ATTEMPTS: u32 = 5;
 /// Time between two looks at prepared transactions.
-const PREPARED: Duration = Duration::from_secs(1);
+pub(super) const PREPARED: Duration = Duration::from_secs(1);
 /// ER_XAER_RMERR: the account lacks XA_RECOVER_ADMIN.
 const DENIED_XA: u16 = 1401;
 
@@ -99,7 +99,7 @@ async fn attempt(
 
 /// Refuses a source with prepared transactions: a snapshot does not show them, and their commits come without their
 /// rows. An account that may not see them copies nevertheless; such a commit stops the channel later (1397).
-async fn check_prepared(source: &mut VerifySession) -> Result<()> {
+pub(super) async fn check_prepared(source: &mut VerifySession) -> Result<()> {
     let prepared = match source.texts("XA RECOVER").await {
         Err(error) if error.code() == Some(DENIED_XA) => return Ok(()),
         other => other?,

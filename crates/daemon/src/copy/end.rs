@@ -4,7 +4,7 @@ use csa_applier::{Converging, ConvergingTables, CopyClaim, Target};
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
 
-use super::begin::Begun;
+use super::begin::{Begun, PREPARED, check_prepared};
 use super::definitions::{self, Program};
 use super::error::{CopyError, Result};
 use super::later::Later;
@@ -12,6 +12,9 @@ use super::options::PING;
 use super::snapshot::{self, LastLook};
 use super::writer::TargetWriter;
 use crate::verify::{Scope, TableName, VerifySession, source_executed};
+
+/// Looks for a moment without prepared XA transactions before a copy gives up; it continues when it is made again.
+const PREPARED_LOOKS: u32 = 30;
 
 /// Returns the tables to which changes are applied so that they converge.
 ///
@@ -55,8 +58,28 @@ pub(super) async fn changes_end(
     }
     let names: Vec<TableName> = begun.plan.tables.keys().cloned().collect();
     check_definitions(begun, &names, watcher).await?;
-    let until = snapshot::open(watcher, &mut [], last).await?;
+    let until = without_prepared(watcher, last).await?;
     check_definitions(begun, &names, watcher).await?;
+    Ok(until)
+}
+
+/// Returns the set of a snapshot at which no XA transaction was prepared. A prepared one holds its tables on the target,
+/// too, so that no unique key could be added there.
+async fn without_prepared(watcher: &mut VerifySession, last: &mut LastLook) -> Result<GtidSet> {
+    for _ in 1..PREPARED_LOOKS {
+        match between_prepared(watcher, last).await {
+            // It may end soon.
+            Err(CopyError::Prepared(_)) => tokio::time::sleep(PREPARED).await,
+            other => return other,
+        }
+    }
+    between_prepared(watcher, last).await
+}
+
+async fn between_prepared(watcher: &mut VerifySession, last: &mut LastLook) -> Result<GtidSet> {
+    check_prepared(watcher).await?;
+    let until = snapshot::open(watcher, &mut [], last).await?;
+    check_prepared(watcher).await?;
     Ok(until)
 }
 
