@@ -118,7 +118,7 @@ impl Channel {
         let control = self.started().await;
         self.executed = end;
         let applying = apply(&self.server, &self.history, end, control, &self.settings);
-        if let Ok(Err(error)) = timeout(time, applying).await {
+        if let Ok(Err(error)) = Box::pin(timeout(time, applying)).await {
             panic!("stopped: {}", error.with_values());
         }
     }
@@ -145,7 +145,7 @@ impl Channel {
                 true => Duration::from_millis(random.random_range(0..3_000)),
                 false => Mood::Calm.patience(),
             };
-            self.run(end, time).await;
+            Box::pin(self.run(end, time)).await;
             if kills == 0 {
                 return;
             }
