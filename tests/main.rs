@@ -49,6 +49,8 @@ mod fleet;
 mod ghosts;
 #[path = "e2e/gtids.rs"]
 mod gtids;
+#[path = "e2e/group/mod.rs"]
+mod group;
 #[path = "e2e/health.rs"]
 mod health;
 #[path = "e2e/holes.rs"]

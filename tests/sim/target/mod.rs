@@ -147,6 +147,7 @@ impl Server {
             gtids,
             executor: None,
             collation_map: Default::default(),
+            route: Default::default(),
         }
     }
 }

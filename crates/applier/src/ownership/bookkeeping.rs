@@ -45,6 +45,9 @@ pub(crate) async fn connect(target: &Target) -> Result<Session> {
 
 async fn prepare(session: &mut Session, target: &Target) -> Result<()> {
     session.end_when_idle(IDLE_LIMIT).await?;
+    if target.route.is_of_group() {
+        session.catch_up_with_group(target.net_timeout).await?;
+    }
     match target.gtids.hides_bookkeeping() {
         true => session.log(false).await,
         false => Ok(()),

@@ -13,6 +13,7 @@ pub(crate) mod port;
 pub(crate) mod prelude;
 pub(crate) mod retry_pause;
 pub(crate) mod room;
+pub(crate) mod route;
 pub(crate) mod row_session;
 #[cfg(test)]
 pub(crate) mod scripted;

@@ -173,6 +173,27 @@ pub(super) struct Address {
     pub(super) port: u16,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Discover {
+    /// No other server than those named.
+    #[default]
+    None,
+    /// The server is a member of a group (Group Replication, InnoDB Cluster), whose other members are found. As source
+    /// any that follows its group is taken, as target the primary (docs/group-replication.md).
+    Group,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Prefer {
+    /// The first that serves.
+    #[default]
+    Any,
+    /// A secondary, and the primary only if no secondary serves. Needs `discover = "group"`.
+    Secondary,
+}
+
 /// The section of a server: its own keys, then those that source and target share.
 macro_rules! server {
     ($name:ident, $side:literal, { $($own:tt)* }) => {
@@ -251,6 +272,12 @@ server!(SourceConfig, "source", {
         extend("x-takes" = "list of `{ host, port }`")
     )]
     pub(super) failover: Vec<Address>,
+    /// Way in which other sources are found.
+    #[serde(default)]
+    pub(super) discover: Discover,
+    /// Member of a group that is followed.
+    #[serde(default)]
+    pub(super) prefer: Prefer,
     /// Acknowledge transactions to a semi-synchronous source, once the relay store has them on disk. Needs
     /// `transaction` as `sync` of the relay store.
     #[serde(default)]
@@ -285,6 +312,17 @@ server!(TargetConfig, "target", {
     #[serde(default = "number::<u16, 3306>")]
     #[schemars(range(min = 1, max = 65535), example = 3307)]
     pub(super) port: u16,
+    /// Other servers that may be the target: members of its group, or replicas of it that were promoted. They are
+    /// tried in order where the target does not answer or takes no writes.
+    #[serde(default)]
+    #[schemars(
+        example = serde_json::json!([{ "host": "192.0.2.8", "port": 3306 }]),
+        extend("x-takes" = "list of `{ host, port }`")
+    )]
+    pub(super) failover: Vec<Address>,
+    /// Way in which other targets are found.
+    #[serde(default)]
+    pub(super) discover: Discover,
     /// Socket of a server on this host, instead of `host` and `port`.
     #[schemars(example = "/run/mysqld/mysqld.sock")]
     pub(super) socket: Option<PathBuf>,

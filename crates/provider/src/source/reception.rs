@@ -3,6 +3,7 @@
 mod arrivals;
 mod end;
 mod following;
+mod membership;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::binlog::commit_times::CLOCK_NOTICED;
 use crate::binlog::event::EventType;
 use crate::binlog::gtid::GtidSet;
 use crate::seams::backoff::Backoff;
+use crate::server::group::{Address, Candidates};
 use crate::server::link::LinkError;
 use crate::server::link::server_errors::SOURCE_FATAL;
 use crate::server::product::Product;
@@ -147,14 +149,13 @@ impl Provider {
 
     /// Tries the source and its alternatives in order, and follows the first that is suitable.
     async fn any_link<S: TransactionSink>(&mut self, sink: &mut S) -> LinkEnd {
-        let addresses: Vec<(String, u16)> =
-            self.options.addresses().map(|(host, port)| (host.to_owned(), port)).collect();
+        let mut candidates = self.options.candidates();
         let mut last = LinkError::Closed.into();
-        for (host, port) in addresses {
+        while let Some((host, port)) = candidates.next() {
             self.address = format!("{host}:{port}");
             self.is_linked = false;
             self.status.update(|view| view.address.clone_from(&self.address));
-            match self.link(&host, port, sink).await {
+            match self.link(&(host, port), &mut candidates, sink).await {
                 Ok(never) => match never {},
                 // A link that was never up lets the next address have its turn. After a lost one
                 // the caller starts again with the first address.
@@ -167,10 +168,11 @@ impl Provider {
 
     async fn link<S: TransactionSink>(
         &mut self,
-        host: &str,
-        port: u16,
+        address: &Address,
+        candidates: &mut Candidates,
         sink: &mut S,
     ) -> Result<std::convert::Infallible, LinkEnd> {
+        let (host, port) = (address.0.as_str(), address.1);
         if let Some(safe) = &mut self.safe {
             // The source takes the set that a dump begins after for acknowledged.
             safe.reaches(self.handed_over).await;
@@ -181,6 +183,9 @@ impl Provider {
             return Err(ConnectionError::Protocol(format!("it is {name} {version}")).into());
         }
         let received = sink.received();
+        if let Some(group) = &self.options.group {
+            membership::check(group, &mut connection, address, candidates, &received).await?;
+        }
         let uuid = connection.setting("SELECT @@server_uuid").await?;
         let clock = ask(&mut connection, &*self.options.environment.clock).await?;
         // Read before the dump: the source also sends heartbeats while it skips transactions that
@@ -243,11 +248,15 @@ impl Provider {
         };
         let missing = Known { received: received.clone(), foreign }.lacking(executed);
         if missing.is_empty()
-            || (self.options.failover.is_empty() && missing.of_server(uuid) == missing)
+            || (self.is_only_source() && missing.of_server(uuid) == missing)
         {
             return Ok(());
         }
         Err(ConnectionError::Protocol(format!("this source {}", lacks(&missing))))
+    }
+
+    fn is_only_source(&self) -> bool {
+        self.options.failover.is_empty() && self.options.group.is_none()
     }
 
     /// A damaged event is requested once more, as the network may have damaged it. An event that is

@@ -175,7 +175,8 @@ pub const RULES: &[Rule] = &[
         Away,
         Wait,
         Server,
-        "the server's group or cluster has no quorum, or this member is not ready",
+        "the server's group or cluster has no quorum, or this member is not ready; a COMMIT that is refused twice (3100) \
+         is too large for the group, and fails",
         &[
             (1047, "ER_UNKNOWN_COM_ERROR"),
             (3100, "ER_RUN_HOOK_ERROR"),

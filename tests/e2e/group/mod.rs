@@ -1,0 +1,5 @@
+//! Group Replication as source and as target: members leave, come and are killed, and the primary changes, while the
+//! channel runs.
+
+mod source;
+mod target;
