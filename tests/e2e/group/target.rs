@@ -62,6 +62,7 @@ async fn the_primary_of_a_group_is_the_target() {
         .set("target.discover", "group")
         .set("target.connect_retry", "100ms")
         .set("target.net_timeout", "2s")
+        .set("target.connect_timeout", "2s")
         .start();
     follows(&daemon, first).await;
     prepare(&source, &load()).await;

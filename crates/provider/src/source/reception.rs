@@ -47,6 +47,8 @@ pub struct Provider {
     address: String,
     /// The last attempt reached the point where the source sends events.
     is_linked: bool,
+    /// Why the servers before it were not followed.
+    refused: Vec<String>,
     /// The log says that the link is lost, which holds until it is up again.
     is_known_lost: bool,
     /// Events have arrived since the last pause.
@@ -69,6 +71,7 @@ impl Provider {
             foreign: no_foreign(),
             address: String::new(),
             is_linked: false,
+            refused: Vec::new(),
             is_known_lost: false,
             has_delivered: false,
             safe: None,
@@ -150,6 +153,7 @@ impl Provider {
     /// Tries the source and its alternatives in order, and follows the first that is suitable.
     async fn any_link<S: TransactionSink>(&mut self, sink: &mut S) -> LinkEnd {
         let mut candidates = self.options.candidates();
+        self.refused.clear();
         let mut last = LinkError::Closed.into();
         while let Some((host, port)) = candidates.next() {
             self.address = format!("{host}:{port}");
@@ -159,7 +163,10 @@ impl Provider {
                 Ok(never) => match never {},
                 // A link that was never up lets the next address have its turn. After a lost one
                 // the caller starts again with the first address.
-                Err(LinkEnd::Fault(error)) if !self.is_linked => last = error,
+                Err(LinkEnd::Fault(error)) if !self.is_linked => {
+                    self.refused.push(format!("{}: {error}", self.address));
+                    last = error;
+                }
                 Err(end) => return end,
             }
         }
@@ -195,6 +202,9 @@ impl Provider {
         let mut executed = Some(executed);
         executed.take_if(|executed| executed.is_subset_of(&received));
         connection.start_dump(&self.options, &received).await?;
+        for why in self.refused.drain(..) {
+            info!(%why, "another source is not followed");
+        }
         info!(
             %host, port, version = connection.server_version(),
             connection = connection.connection_id(), received = %received.brief(),

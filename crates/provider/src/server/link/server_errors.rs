@@ -392,6 +392,7 @@ pub const RULES: &[Rule] = &[
             (1644, "ER_SIGNAL_EXCEPTION"),
             (1677, "ER_REPLICA_CONVERSION_FAILED"),
             (3098, "ER_BEFORE_DML_VALIDATION_ERROR"),
+            (3635, "ER_APPLIER_LOG_EVENT_VALIDATION_ERROR"),
             (3819, "ER_CHECK_CONSTRAINT_VIOLATED"),
         ],
     ),
