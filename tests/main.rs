@@ -47,10 +47,10 @@ mod filters;
 mod fleet;
 #[path = "e2e/ghosts.rs"]
 mod ghosts;
-#[path = "e2e/gtids.rs"]
-mod gtids;
 #[path = "e2e/group/mod.rs"]
 mod group;
+#[path = "e2e/gtids.rs"]
+mod gtids;
 #[path = "e2e/health.rs"]
 mod health;
 #[path = "e2e/holes.rs"]

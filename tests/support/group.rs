@@ -34,7 +34,8 @@ impl Group {
             panic!("{why}")
         });
         let members = output.split("NAME=").skip(1);
-        let members = members.map(|block| Server::of_output(&format!("NAME={block}"), folder.clone()));
+        let members =
+            members.map(|block| Server::of_output(&format!("NAME={block}"), folder.clone()));
         let mut members: Vec<Server> = members.collect();
         members.sort_by(|one, other| one.name.cmp(&other.name));
         Self { members }
@@ -79,14 +80,16 @@ impl Group {
         self.script("primary", member);
     }
 
-    /// Waits until a member that is not `but` sees a primary that serves, which is not `but` either.
+    /// Waits for a primary that serves, other than `but`.
     ///
     /// # Panics
     /// If there is none in time.
     pub async fn primary(&self, but: Option<&Server>) -> &Server {
         let begun = Instant::now();
         loop {
-            for member in self.members.iter().filter(|one| but.is_none_or(|but| but.port != one.port)) {
+            for member in
+                self.members.iter().filter(|one| but.is_none_or(|but| but.port != one.port))
+            {
                 let Ok(mut session) = mysql_async::Conn::new(member.opts()).await else { continue };
                 let query = "SELECT MEMBER_STATE = 'ONLINE' AND MEMBER_ROLE = 'PRIMARY' AND \
                      NOT @@GLOBAL.super_read_only FROM performance_schema.replication_group_members \

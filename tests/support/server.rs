@@ -98,11 +98,12 @@ impl Server {
         // The last of two that set the same counts.
         arguments.extend(options);
         let folder = folder(scratch);
-        let output = run_script(&Self::script_path(), &folder, &arguments).unwrap_or_else(|message| {
-            // Remove the remains; there may be none.
-            let _ = run_script(&Self::script_path(), &folder, &["destroy", &name]);
-            panic!("{message}")
-        });
+        let output =
+            run_script(&Self::script_path(), &folder, &arguments).unwrap_or_else(|message| {
+                // Remove the remains; there may be none.
+                let _ = run_script(&Self::script_path(), &folder, &["destroy", &name]);
+                panic!("{message}")
+            });
         Self::of_output(&output, folder)
     }
 

@@ -103,7 +103,7 @@ impl TargetOptions {
         self.link_at(side, &now)
     }
 
-    /// The same for the server at `address`, if no socket is set.
+    /// Returns the same for the server at an address, if no socket is set.
     pub(crate) fn link_at(&self, side: Side, (host, port): &(String, u16)) -> LinkOptions {
         LinkOptions {
             side,

@@ -21,8 +21,20 @@ pub(super) fn configured(example: &str, side: &str) {
     assert!(section["failover"].as_array().is_some_and(|servers| servers.len() == 2));
 }
 
-fn address(daemon: &Daemon) -> String {
-    daemon.status()["channels"][0]["connection"]["source"].as_str().unwrap_or_default().to_owned()
+/// Returns the member that is followed; empty while there is none.
+fn followed(daemon: &Daemon) -> String {
+    let connection = &daemon.status()["channels"][0]["connection"];
+    match connection["service_state"] == "ON" {
+        true => connection["source"].as_str().unwrap_or_default().to_owned(),
+        false => String::new(),
+    }
+}
+
+async fn follows_another(daemon: &Daemon, than: &Server) {
+    eventually("another is followed", FAILOVER, async || {
+        !["", &of(than)].contains(&followed(daemon).as_str())
+    })
+    .await;
 }
 
 fn of(member: &Server) -> String {
@@ -43,7 +55,10 @@ async fn members_take_over_from_each_other_as_source() {
     prepare(first, &load()).await;
     let daemon = Daemon::builder(first, &target).set("source.discover", "group").build();
     let refused = tokio::task::block_in_place(|| daemon.run_expect_exit(2));
-    assert!(refused.contains("GRANT SELECT ON performance_schema.replication_group_members"), "{refused}");
+    assert!(
+        refused.contains("GRANT SELECT ON performance_schema.replication_group_members"),
+        "{refused}"
+    );
     let mut guide = Guide::section("group-replication.md", "A group as source");
     first.exec("DROP USER repl").await;
     first.exec(&guide.take("sql on=source").replace("change me", "repl_pw")).await;
@@ -51,18 +66,18 @@ async fn members_take_over_from_each_other_as_source() {
     daemon.start_again();
     wait_state(&daemon, 0, "running").await;
     let running = Load::start(first, &load());
-    eventually("the entry is followed", FAILOVER, async || address(&daemon) == of(first)).await;
+    eventually("the entry is followed", FAILOVER, async || followed(&daemon) == of(first)).await;
 
     // A secondary becomes the primary: the old one still receives everything, so the link stays.
     group.make_primary(second);
     running.stop().await;
     let running = Load::start(second, &load());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(address(&daemon), of(first), "{}", daemon.log_tail());
+    assert_eq!(followed(&daemon), of(first), "{}", daemon.log_tail());
 
     // The member that is followed leaves: it stays up, and gets nothing new.
     group.leave(first);
-    eventually("another is followed", FAILOVER, async || address(&daemon) != of(first)).await;
+    follows_another(&daemon, first).await;
     assert!(daemon.log().contains("OFFLINE"), "{}", daemon.log_tail());
     group.join(first);
 
@@ -71,10 +86,7 @@ async fn members_take_over_from_each_other_as_source() {
     running.stop().await;
     let primary = group.primary(Some(second)).await;
     let running = Load::start(primary, &load());
-    eventually("a living one is followed", FAILOVER, async || {
-        address(&daemon) != of(second) && daemon.status()["channels"][0]["connection"]["service_state"] == "ON"
-    })
-    .await;
+    follows_another(&daemon, second).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     running.stop().await;
     daemon.wait_drained(primary, &target, DRAIN).await;

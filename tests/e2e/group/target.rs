@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use csa_tests::{Compare, Daemon, Group, Guide, Load, LoadOptions, Server, eventually, prepare};
+use csa_tests::{
+    Compare, Daemon, Gate, Group, Guide, Load, LoadOptions, Server, eventually, prepare,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -36,12 +38,26 @@ async fn follows(daemon: &Daemon, member: &Server) {
     wait_state(daemon, 0, "running").await;
 }
 
+/// A port that leads elsewhere is noticed by what the server says about itself.
+fn router_is_named(source: &Server, primary: &Server) {
+    let gate = Gate::to(primary.port);
+    let daemon = Daemon::builder(source, primary).set("target.port", i64::from(gate.port)).build();
+    let said = tokio::task::block_in_place(|| daemon.command(&["check", "--connect"]));
+    for part in ["a mapped port is between", "discover = \"group\""] {
+        assert!(said.out.contains(part), "{part} is missing in {}", said.out);
+    }
+}
+
 /// Without a choice of targets, a secondary is refused with the name of the primary.
 fn secondary_is_refused(source: &Server, primary: &Server, secondary: &Server) {
     let daemon = Daemon::builder(source, secondary).build();
     let said = tokio::task::block_in_place(|| daemon.command(&["check", "--connect"]));
     assert_eq!(said.code, Some(2), "{said:?}");
-    for part in ["it is a secondary of its group", "discover = \"group\"", &format!("port = {}", primary.port)] {
+    for part in [
+        "it is a secondary of its group",
+        "discover = \"group\"",
+        &format!("port = {}", primary.port),
+    ] {
         assert!(said.out.contains(part), "{part} is missing in {}", said.out);
     }
 }
@@ -49,12 +65,15 @@ fn secondary_is_refused(source: &Server, primary: &Server, secondary: &Server) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_primary_of_a_group_is_the_target() {
     let (group, source) = std::thread::scope(|scope| {
-        let group = scope.spawn(|| Group::start("group", &[]));
+        // A new primary then answers before it has applied what the old one has committed.
+        let group =
+            scope.spawn(|| Group::start("group", &["--group-replication-consistency=EVENTUAL"]));
         let source = scope.spawn(|| Server::start("source", &[]));
         (group.join().expect("starts"), source.join().expect("starts"))
     });
     let [first, second, third] = &group.members[..] else { panic!("three members") };
     secondary_is_refused(&source, first, second);
+    router_is_named(&source, first);
     let mut guide = Guide::section("group-replication.md", "A group as target");
     configured(&guide.take("toml into=/etc/csa-daemon/csa-daemon.toml"), "target");
     // The entry is a secondary.
@@ -113,12 +132,16 @@ async fn refusals(source: &Server, primary: &Server, daemon: &Daemon) {
     daemon.commanded(&["restart"]);
     daemon.wait_drained(source, primary, DRAIN).await;
 
-    source.exec("CREATE TABLE sbtest.keyless (id INT); INSERT INTO sbtest.keyless VALUES (1)").await;
+    source
+        .exec("CREATE TABLE sbtest.keyless (id INT); INSERT INTO sbtest.keyless VALUES (1)")
+        .await;
     eventually("the key is named", DRAIN, async || error().contains("INVISIBLE PRIMARY KEY")).await;
     let key = "my_row_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY KEY";
     primary.exec(&format!("ALTER TABLE sbtest.keyless ADD COLUMN {key}")).await;
     daemon.commanded(&["restart"]);
-    source.exec("UPDATE sbtest.keyless SET id = 2; INSERT INTO sbtest.keyless VALUES (3), (3)").await;
+    source
+        .exec("UPDATE sbtest.keyless SET id = 2; INSERT INTO sbtest.keyless VALUES (3), (3)")
+        .await;
     daemon.wait_drained(source, primary, DRAIN).await;
     assert_eq!(primary.value::<u32>("SELECT SUM(id) FROM sbtest.keyless").await, 8);
 }

@@ -39,8 +39,8 @@ pub(super) fn class_of(error: &LinkError) -> ErrorClass {
     }
 }
 
-/// A transaction of another member of the group came first: the storage engine's error for a deadlock (149) at COMMIT,
-/// which otherwise means a disk that fails.
+/// Returns true if a transaction of another member of the group came first. That is the storage engine's error for a
+/// deadlock (149) at COMMIT; its other errors there mean a disk that fails.
 fn is_conflict(code: u16, message: &str) -> bool {
     code == 1180 && message.contains("error 149")
 }

@@ -271,9 +271,8 @@ fn is_not_whole(group: &Group, error: &Error) -> bool {
 }
 
 fn too_large_for_group() -> Error {
-    let message = "the target's group refused it twice at COMMIT (error 3100) while it served: it is larger than \
-         group_replication_transaction_size_limit, which has to be raised on each member, or set to 0 for the \
-         protocol's own limit of 2 GiB";
+    let message = "the target's group refused it twice at COMMIT (error 3100), and served in between: it is larger \
+         than group_replication_transaction_size_limit. Raise the limit on each member; 0 leaves the protocol's own of 2 GiB";
     Error::Rows { code: TOO_LARGE, message: message.to_owned() }
 }
 

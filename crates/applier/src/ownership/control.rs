@@ -17,8 +17,8 @@ use crate::ownership::locks;
 use crate::reachability::Reachability;
 use crate::server::facts;
 use crate::server::generation::Generation;
+use crate::server::group;
 use crate::server::port::Target;
-use crate::server::route;
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
 
@@ -166,7 +166,7 @@ impl ControlSession {
         if !target.route.discovers() {
             return self.ping().await;
         }
-        match route::primary(&self.session.group().await?, true) {
+        match group::primary(&group::of(&mut self.session).await?, true) {
             Ok(()) => Ok(()),
             Err(why) => Err(Error::Unfit { address: self.session.address().to_owned(), why }),
         }

@@ -6,6 +6,7 @@ pub(crate) mod connect;
 pub(crate) mod definitions;
 pub(crate) mod facts;
 pub(crate) mod generation;
+pub(crate) mod group;
 pub(crate) mod liveness;
 pub(crate) mod lock_names;
 pub(crate) mod mariadb;

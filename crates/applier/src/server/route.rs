@@ -17,6 +17,7 @@ use tracing::info;
 
 use crate::error::{Error, Result};
 use crate::options::TargetOptions;
+use crate::server::group::primary;
 use crate::server::port::TargetLink;
 
 /// `ER_TABLEACCESS_DENIED_ERROR`.
@@ -38,8 +39,16 @@ struct SharedRoute {
     /// The next connection need not look for it.
     is_settled: AtomicBool,
     settling: tokio::sync::Mutex<()>,
-    /// The UUIDs of its group's GTIDs; `None` if the target is in no group.
-    group: Mutex<Option<Vec<Uuid>>>,
+    group: Mutex<GroupOfTarget>,
+}
+
+/// The group that the target was seen to be in.
+#[derive(Debug, Default)]
+struct GroupOfTarget {
+    /// The UUIDs of the group's GTIDs.
+    uuids: Vec<Uuid>,
+    /// The account sees its members.
+    is_visible: bool,
 }
 
 impl Route {
@@ -79,17 +88,18 @@ impl Route {
     pub(crate) fn note(&self, target: &ServerFacts) {
         let uuids = ["group_replication_group_name", "group_replication_view_change_uuid"];
         let uuids = uuids.iter().filter_map(|name| target.text(name).parse().ok()).collect();
-        *self.0.group.lock() = (target.group != Membership::None).then_some(uuids);
+        let is_visible = matches!(target.group, Membership::Known(_));
+        *self.0.group.lock() = GroupOfTarget { uuids, is_visible };
     }
 
-    /// Returns true if the target was seen to be in a group.
+    /// Returns true if the target was seen to be in a group, whose members the account sees.
     pub(crate) fn is_of_group(&self) -> bool {
-        self.0.group.lock().is_some()
+        self.0.group.lock().is_visible
     }
 
     /// Returns the UUIDs of the GTIDs that the target's group gives its transactions.
     pub(crate) fn group_uuids(&self) -> Vec<Uuid> {
-        self.0.group.lock().clone().unwrap_or_default()
+        self.0.group.lock().uuids.clone()
     }
 }
 
@@ -125,7 +135,10 @@ pub(super) async fn settle(target: &TargetOptions) -> Result<()> {
                 route.is_settled.store(true, Ordering::SeqCst);
                 return Ok(());
             }
-            Err(error) => refusal = Some(error),
+            // A server that answers says more than one that does not.
+            Err(error) if !matches!(refusal, Some(Error::Unfit { .. })) => refusal = Some(error),
+            Err(error @ Error::Unfit { .. }) => refusal = Some(error),
+            Err(_) => {}
         }
     }
     Err(refusal.unwrap_or(Error::Unfit { address: target.address(), why: "no address".to_owned() }))
@@ -182,19 +195,7 @@ async fn judge(
     }
 }
 
-/// Checks that a member of a group is a primary that the group follows.
-pub(crate) fn primary(view: &GroupView, must_be_member: bool) -> std::result::Result<(), String> {
-    if view.members.is_empty() && !must_be_member {
-        return Ok(());
-    }
-    match view.standing() {
-        Standing::Unfit(why) => Err(why),
-        Standing::Healthy { is_primary: Some(true) } => Ok(()),
-        Standing::Healthy { .. } => Err("it is a secondary of its group".to_owned()),
-    }
-}
-
-/// Returns the reason why the server behind `link` is no target any more, as its group is now.
+/// Returns the reason why a server is no target any more, as its group is now.
 pub(super) async fn fault(link: Box<dyn TargetLink>, address: &str) -> Option<String> {
     let mut asked = Asked { link, address: address.to_owned() };
     let version = asked.ask("SELECT @@version", Limits::SETTING).await.ok()?;
@@ -238,7 +239,8 @@ impl Ask for Asked {
 
     async fn ask(&mut self, query: &str, limits: Limits) -> Result<Vec<TextRow>> {
         let rows = self.link.query(query, limits).await;
-        let rows = rows.map_err(|source| Error::Target { address: self.address.clone(), source })?;
+        let rows =
+            rows.map_err(|source| Error::Target { address: self.address.clone(), source })?;
         Ok(rows.into_iter().map(texts).collect())
     }
 

@@ -6,9 +6,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use csa_provider::binlog::{FormatDescription, ParseGtidError, SessionContext};
-use csa_provider::server::{Vendor, Version};
+use csa_provider::server::Vendor;
 use csa_provider::server::facts::{Ask, TextRow, texts};
-use csa_provider::server::group::{GroupView, Member};
 use csa_provider::server::link::{FromRow, Limits, LinkError, Row, rows_as};
 use tokio::time::Instant;
 
@@ -185,6 +184,11 @@ impl Session {
         self.vendor
     }
 
+    /// Returns `@@version`.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
     /// Returns true if REFERENCES in the definition of a column makes a foreign key.
     pub(crate) fn takes_inline_references(&self) -> bool {
         self.vendor == Vendor::MariaDb
@@ -294,34 +298,6 @@ impl Session {
         // Also after an error: later writes of this session must not get GTIDs of the target's own.
         self.log(false).await?;
         outcome
-    }
-
-    /// Returns the server's group as the server sees it.
-    pub(crate) async fn group(&mut self) -> Result<GroupView> {
-        let version = Version::parse(&self.version);
-        GroupView::read(self, &version).await
-    }
-
-    /// Waits until the server has applied what its group has committed so far. A new primary may answer before that
-    /// (<https://dev.mysql.com/doc/refman/en/group-replication-consistency-guarantees.html>); one that has lost
-    /// its majority does not answer at all.
-    pub(crate) async fn catch_up_with_group(&mut self, patience: Duration) -> Result<()> {
-        let is_online = |member: &Member| member.is_asked && member.state == "ONLINE";
-        // A server that left its group takes no such wait (3796).
-        if !self.group().await?.members.iter().any(is_online) {
-            return Ok(());
-        }
-        self.run("SET SESSION group_replication_consistency='BEFORE'").await?;
-        let waited = tokio::time::timeout(patience, self.run("BEGIN;COMMIT")).await;
-        let Ok(waited) = waited else {
-            // Its answer would be taken for the next one's.
-            self.hang_up().await;
-            let address = self.address.clone();
-            let why = "it has not applied what its group committed, or has lost the majority".to_owned();
-            return Err(Error::Unfit { address, why });
-        };
-        waited?;
-        self.run("SET SESSION group_replication_consistency=DEFAULT").await.map(drop)
     }
 
     /// The server's number of this connection.

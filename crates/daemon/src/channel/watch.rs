@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::observe::progress::{CollectedProgress, Moment};
-use csa_applier::{ApplierDurations, ApplierStatus, Commits, HeldUntil, IntakeObserver, Target, Wait};
+use csa_applier::{
+    ApplierDurations, ApplierStatus, Commits, HeldUntil, IntakeObserver, Target, Wait,
+};
 use csa_provider::binlog::{Gtid, GtidSet};
 use csa_provider::recorder::{Details, Span, Track};
 use csa_provider::seams::{Clock, SystemClock};
@@ -49,7 +51,7 @@ struct Watched {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Which server it is may change.
+    /// The target; another server may take its place at any time.
     target: Option<Target>,
     target_version: Option<String>,
     progress: CollectedProgress,
@@ -97,7 +99,10 @@ impl Watch {
                 durations: Arc::default(),
                 has_begun: AtomicBool::new(false),
                 clock: Arc::new(SystemClock),
-                inner: Mutex::new(Inner { target: Some(settings.target.clone()), ..Inner::default() }),
+                inner: Mutex::new(Inner {
+                    target: Some(settings.target.clone()),
+                    ..Inner::default()
+                }),
             }),
         }
     }

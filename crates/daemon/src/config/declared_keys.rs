@@ -13,6 +13,7 @@
 mod claims;
 mod copy;
 mod defaults;
+mod discover;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,7 @@ use crate::host::logging::LogFormat;
 pub(super) use claims::{ClaimsConfig, ClaimsEngine};
 pub(crate) use copy::CopyConfig;
 use defaults::{mebibytes, number, seconds, yes};
+pub(super) use discover::{Discover, Prefer};
 
 /// Configuration of csa-daemon.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -171,27 +173,6 @@ pub(super) struct Address {
     #[serde(default = "number::<u16, 3306>")]
     #[schemars(range(min = 1, max = 65535))]
     pub(super) port: u16,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Discover {
-    /// No other server than those named.
-    #[default]
-    None,
-    /// The server is a member of a group (Group Replication, InnoDB Cluster), whose other members are found. As source
-    /// any that follows its group is taken, as target the primary (docs/group-replication.md).
-    Group,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Prefer {
-    /// The first that serves.
-    #[default]
-    Any,
-    /// A secondary, and the primary only if no secondary serves. Needs `discover = "group"`.
-    Secondary,
 }
 
 /// The section of a server: its own keys, then those that source and target share.

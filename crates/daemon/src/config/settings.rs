@@ -205,7 +205,9 @@ fn source(config: SourceConfig) -> Result<SourceOptions> {
 fn group(discover: Discover, prefer: Prefer) -> Result<Option<GroupDiscovery>> {
     let prefers_secondary = prefer == Prefer::Secondary;
     match discover {
-        Discover::Group => Ok(Some(GroupDiscovery { prefers_secondary, ..GroupDiscovery::default() })),
+        Discover::Group => {
+            Ok(Some(GroupDiscovery { prefers_secondary, ..GroupDiscovery::default() }))
+        }
         Discover::None if prefers_secondary => {
             wrong("source.prefer: \"secondary\" needs discover = \"group\"")
         }
@@ -251,7 +253,9 @@ fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions
     let discovers = config.discover == Discover::Group;
     let failover: Vec<_> = config.failover.into_iter().map(|a| (a.host, a.port)).collect();
     if config.socket.is_some() && (discovers || !failover.is_empty()) {
-        return wrong("target.socket: not together with failover or discover, which need host and port");
+        return wrong(
+            "target.socket: not together with failover or discover, which need host and port",
+        );
     }
     Ok(TargetOptions {
         password: password("target", config.password, config.password_file, config.password_env)?,

@@ -11,7 +11,7 @@ use crate::verify::Side;
 /// Sessions whose servers are compared; a router that spreads them takes turns.
 const SESSIONS: usize = 3;
 
-/// What a session says about its server.
+/// The server that a session has reached, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Reached {
     /// `server_uuid`; on MariaDB the host name.
@@ -21,7 +21,11 @@ struct Reached {
 }
 
 /// Asks several sessions which server they have reached.
-pub(super) async fn between(side: Side, options: &TargetOptions, first: &mut CheckSession) -> Finding {
+pub(super) async fn between(
+    side: Side,
+    options: &TargetOptions,
+    first: &mut CheckSession,
+) -> Finding {
     let check = name(side);
     let mut reached = BTreeSet::new();
     match Reached::ask(first).await {
@@ -36,13 +40,15 @@ pub(super) async fn between(side: Side, options: &TargetOptions, first: &mut Che
         }
         session.close().await;
     }
-    let port = options.socket.is_none().then_some(options.route.now().map_or(options.port, |now| now.1));
+    let port =
+        options.socket.is_none().then_some(options.route.now().map_or(options.port, |now| now.1));
     judge(side, port, &reached)
 }
 
 impl Reached {
     async fn ask(session: &mut CheckSession) -> Result<Option<Self>, QueryError> {
-        let query = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'hostname', 'port')";
+        let query =
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'hostname', 'port')";
         let rows = session.rows(query).await?;
         let value = |name: &str| {
             rows.iter().find_map(|row| match row.as_slice() {
@@ -63,7 +69,7 @@ const fn name(side: Side) -> &'static str {
     }
 }
 
-/// `port`: the one that is connected to, unless it is a socket.
+/// Judges by the servers that were reached at `port`; `None` for a socket.
 fn judge(side: Side, port: Option<u16>, reached: &BTreeSet<Reached>) -> Finding {
     let check = name(side);
     let direct = format!("[channel.{side}] host and port of the server itself");
@@ -121,7 +127,13 @@ mod tests {
             (Side::Target, Some(3306), &[("a", "3306")][..], Level::Ok, "directly"),
             (Side::Target, None, &[("a", "3306")], Level::Ok, "directly"),
             (Side::Target, Some(6446), &[("a", "3306")], Level::Warning, "host-a:3306"),
-            (Side::Target, Some(6447), &[("a", "3306"), ("b", "3306")], Level::Error, "host-b:3306 (b)"),
+            (
+                Side::Target,
+                Some(6447),
+                &[("a", "3306"), ("b", "3306")],
+                Level::Error,
+                "host-b:3306 (b)",
+            ),
             (Side::Source, Some(6447), &[("a", "3306"), ("b", "3306")], Level::Warning, "spreads"),
             (Side::Source, Some(3306), &[], Level::Ok, "directly"),
         ] {

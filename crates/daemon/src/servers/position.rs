@@ -13,7 +13,7 @@ const SHOWN: usize = 200;
 #[derive(Debug, Default)]
 pub(super) struct Position<'a> {
     pub(super) source_uuid: &'a str,
-    /// Of the GTIDs that the target makes.
+    /// The UUIDs of the GTIDs that the target makes.
     pub(super) target_uuids: Vec<&'a str>,
     pub(super) executed: GtidSet,
     pub(super) purged: GtidSet,
@@ -218,7 +218,10 @@ mod tests {
         let from = StartFrom::Target;
         assert_eq!(found(&source("A:1-100,B:1-6"), &from), [("position.history", Level::Error)]);
         // The target's own, and those that came from elsewhere.
-        assert_eq!(found(&Position { target_uuids: vec![B], ..source("A:1-100,B:1-6") }, &from), []);
+        assert_eq!(
+            found(&Position { target_uuids: vec![B], ..source("A:1-100,B:1-6") }, &from),
+            []
+        );
         let other = "cccccccc-cccc-cccc-cccc-cccccccccccc:1-3";
         assert_eq!(found(&source(&format!("A:1-100,{other}")), &from), []);
     }

@@ -30,7 +30,9 @@ impl GroupDiscovery {
                 self.known.note(members);
                 let is_unwanted = self.prefers_secondary && is_primary == Some(true);
                 match is_unwanted && view.has_other_secondary() && candidates.set_aside(address) {
-                    true => Err("it is the primary, and source.prefer asks for a secondary".to_owned()),
+                    true => {
+                        Err("it is the primary, and source.prefer asks for a secondary".to_owned())
+                    }
                     false => Ok(()),
                 }
             }

@@ -49,6 +49,8 @@ pub struct Provider {
     is_linked: bool,
     /// Why the servers before it were not followed.
     refused: Vec<String>,
+    /// The log says why no member of a group serves, which holds until the link is up again.
+    is_reason_known: bool,
     /// The log says that the link is lost, which holds until it is up again.
     is_known_lost: bool,
     /// Events have arrived since the last pause.
@@ -72,6 +74,7 @@ impl Provider {
             address: String::new(),
             is_linked: false,
             refused: Vec::new(),
+            is_reason_known: false,
             is_known_lost: false,
             has_delivered: false,
             safe: None,
@@ -128,9 +131,13 @@ impl Provider {
                     return Err(ReceptionEnd { error: Arc::new(error), gtid });
                 }
                 LinkEnd::Fault(error) => {
-                    match std::mem::replace(&mut self.is_known_lost, true) {
-                        false => warn!(address = %self.address, %error, "link to the source lost"),
-                        true => debug!(address = %self.address, %error, "link to the source lost"),
+                    // A link that broke says less than the members that are left do afterwards.
+                    let is_reason = self.options.group.is_some()
+                        && matches!(error, ConnectionError::Protocol(_))
+                        && !std::mem::replace(&mut self.is_reason_known, true);
+                    match !std::mem::replace(&mut self.is_known_lost, true) || is_reason {
+                        true => warn!(address = %self.address, %error, "link to the source lost"),
+                        false => debug!(address = %self.address, %error, "link to the source lost"),
                     }
                     self.status.failed(&error, error.cause(), self.now());
                     error.refused_pause(&*self.options.environment.chance)
@@ -154,7 +161,7 @@ impl Provider {
     async fn any_link<S: TransactionSink>(&mut self, sink: &mut S) -> LinkEnd {
         let mut candidates = self.options.candidates();
         self.refused.clear();
-        let mut last = LinkError::Closed.into();
+        let mut last: ConnectionError = LinkError::Closed.into();
         while let Some((host, port)) = candidates.next() {
             self.address = format!("{host}:{port}");
             self.is_linked = false;
@@ -165,7 +172,13 @@ impl Provider {
                 // the caller starts again with the first address.
                 Err(LinkEnd::Fault(error)) if !self.is_linked => {
                     self.refused.push(format!("{}: {error}", self.address));
-                    last = error;
+                    // A server that answers says more than one that does not.
+                    if error.cause() != SourceCause::Unreachable
+                        || matches!(error, ConnectionError::Protocol(_))
+                        || matches!(last, ConnectionError::Link(_))
+                    {
+                        last = error;
+                    }
                 }
                 Err(end) => return end,
             }
@@ -212,7 +225,7 @@ impl Provider {
         );
         let version = connection.server_version().to_owned();
         self.note_clock(host, port, clock.estimate());
-        (self.is_linked, self.is_known_lost) = (true, false);
+        (self.is_linked, self.is_known_lost, self.is_reason_known) = (true, false, false);
         self.status.connected(uuid.clone(), clock, executed.is_none());
         self.status.update(|view| view.server_version = Some(version));
         let link = LinkedSource { connection, host, port, uuid };
@@ -257,9 +270,7 @@ impl Provider {
             Foreign { is_undecided: false, ..foreign.clone() }
         };
         let missing = Known { received: received.clone(), foreign }.lacking(executed);
-        if missing.is_empty()
-            || (self.is_only_source() && missing.of_server(uuid) == missing)
-        {
+        if missing.is_empty() || (self.is_only_source() && missing.of_server(uuid) == missing) {
             return Ok(());
         }
         Err(ConnectionError::Protocol(format!("this source {}", lacks(&missing))))

@@ -263,7 +263,7 @@ fn only_the_primary_of_a_group_is_a_target() {
     let hidden = ServerFacts { group: Membership::Hidden, ..good() };
     let (level, text) = line(&hidden, &discovers);
     assert!(level == Level::Error && text.contains("GRANT SELECT ON performance_schema"), "{text}");
-    // Nobody is told to make a secondary writable.
+    // No fix makes a secondary writable.
     let fix = named(&member("ONLINE", false), &alone, "target.read_only").line();
     assert!(fix.contains("discover") && !fix.contains("SET PERSIST"), "{fix}");
 }

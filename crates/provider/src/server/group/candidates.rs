@@ -1,4 +1,4 @@
-//! The addresses that are tried one after the other, to which a server that answers adds those of its group.
+//! The addresses to try one after the other. A server that answers adds those of its group.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

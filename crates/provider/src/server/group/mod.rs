@@ -34,11 +34,11 @@ pub struct Member {
 pub enum Standing {
     /// It is ONLINE, and the majority of the group is reachable from it.
     Healthy { is_primary: Option<bool> },
-    /// What it has may be old, and may stay so; the text says why.
+    /// Its data may be old, and may stay so; the text says why.
     Unfit(String),
 }
 
-/// What is known about a server's group.
+/// The knowledge about a server's group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Membership {
     /// The server has never been told to be a member.

@@ -22,7 +22,7 @@ use crate::source::status::SourceStatus;
 
 /// The interval at which an idle source is checked for still having the history that was received.
 const HISTORY_CHECK: Duration = Duration::from_secs(10);
-/// The same where another member of its group can take its place.
+/// The interval at which a member of a group is checked for still following its group.
 const MEMBER_CHECK: Duration = Duration::from_secs(5);
 
 /// A link on which the dump has begun.

@@ -18,10 +18,14 @@ pub(super) async fn check(
     received: &GtidSet,
 ) -> Result<(), ConnectionError> {
     let view = view(connection).await?;
-    group.admit(&view, address, candidates).map_err(ConnectionError::Protocol)?;
+    let (host, port) = address;
+    group
+        .admit(&view, address, candidates)
+        .map_err(|why| ConnectionError::Protocol(format!("member {host}:{port}: {why}")))?;
     let purged = connection.gtids("SELECT @@GLOBAL.gtid_purged").await?;
-    let purged: GtidSet =
-        purged.parse().map_err(|error| ConnectionError::Protocol(format!("gtid_purged: {error}")))?;
+    let purged: GtidSet = purged
+        .parse()
+        .map_err(|error| ConnectionError::Protocol(format!("gtid_purged: {error}")))?;
     let missing = purged.difference(received);
     // A member that joined by a copy has no binary logs from before. If none has them, the server itself says so.
     match !missing.is_empty() && candidates.set_aside(address) {
