@@ -60,7 +60,8 @@ impl Keeper {
 
     /// Keeps the lock: pings the session, and opens it again if it was lost.
     pub(crate) async fn keep_alive(&mut self) -> Result<()> {
-        match self.control.look(&self.target).await {
+        // Boxed, as the future of the whole applier holds this one.
+        match Box::pin(self.control.look(&self.target)).await {
             Ok(()) => Ok(()),
             Err(error) if error.class() == ErrorClass::Unavailable => self.regain(&error).await,
             // A server that answers with an error has the session still, and with it the lock.
@@ -190,7 +191,7 @@ impl Keeper {
     async fn reopen(&mut self, backoff: &mut Backoff) -> Result<()> {
         loop {
             self.target.route.forget();
-            match self.control.reopen(&self.target).await {
+            match Box::pin(self.control.reopen(&self.target)).await {
                 Ok(()) => {
                     debug!(
                         connection = self.control.session.id(),
