@@ -1,5 +1,6 @@
 -- The account of a channel on its source; grants-target.sql has the one on its target.
--- Replicas don't need this account, and theirs may lack the privilege to create it, so it stays out of the binary log:
+-- Replicas don't need this account, and theirs may lack the privilege to create it, so it stays out of the binary log. In a
+-- group (docs/group-replication.md) every member needs it: leave this line out there.
 SET SESSION sql_log_bin = 0;
 CREATE USER 'repl'@'%' IDENTIFIED BY 'change me';
 GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%';

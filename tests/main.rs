@@ -49,6 +49,8 @@ mod filters;
 mod fleet;
 #[path = "e2e/ghosts.rs"]
 mod ghosts;
+#[path = "e2e/group/mod.rs"]
+mod group;
 #[path = "e2e/gtids.rs"]
 mod gtids;
 #[path = "e2e/health.rs"]

@@ -242,6 +242,7 @@ pub(crate) fn source_options(port: u16) -> SourceOptions {
         connect_retry_max: Duration::from_secs(5),
         semi_sync: false,
         failover: Vec::new(),
+        group: None,
         environment: Environment::default(),
     }
 }

@@ -12,7 +12,7 @@ use crate::scratch;
 
 /// Options of a test's server: smaller than by default is whatever its start writes or clears. The kernel's
 /// asynchronous I/O is off, because its requests are limited for the whole machine, and many servers reach the limit.
-const LEAN: [&str; 5] = [
+pub(crate) const LEAN: [&str; 5] = [
     "--innodb-use-native-aio=OFF",
     "--innodb-log-buffer-size=16M",
     "--loose-innodb-redo-log-capacity=64M",
@@ -85,8 +85,7 @@ impl Server {
 
     #[track_caller]
     fn start_in(scratch: &Path, name: &str, kind: &[&str], options: &[&str]) -> Self {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{name}-{}-{number}", std::process::id());
+        let name = unique(name);
         let mut arguments = vec!["start", &name];
         arguments.extend(kind);
         arguments.push("--");
@@ -99,11 +98,18 @@ impl Server {
         // The last of two that set the same counts.
         arguments.extend(options);
         let folder = folder(scratch);
-        let output = run_script(&folder, &arguments).unwrap_or_else(|message| {
-            // Remove the remains; there may be none.
-            let _ = run_script(&folder, &["destroy", &name]);
-            panic!("{message}")
-        });
+        let output =
+            run_script(&Self::script_path(), &folder, &arguments).unwrap_or_else(|message| {
+                // Remove the remains; there may be none.
+                let _ = run_script(&Self::script_path(), &folder, &["destroy", &name]);
+                panic!("{message}")
+            });
+        Self::of_output(&output, folder)
+    }
+
+    /// Returns the server that the script's `start` has described.
+    #[track_caller]
+    pub(crate) fn of_output(output: &str, folder: PathBuf) -> Self {
         let field = |key: &str| {
             output
                 .lines()
@@ -115,7 +121,7 @@ impl Server {
             socket: field("SOCKET").into(),
             data_directory: field("DATADIR").into(),
             log: field("LOG").into(),
-            name,
+            name: field("NAME").to_owned(),
             folder,
         }
     }
@@ -223,7 +229,8 @@ impl Server {
 
     #[track_caller]
     fn script(&self, command: &str) {
-        if let Err(message) = run_script(&self.folder, &[command, &self.name]) {
+        if let Err(message) = run_script(&Self::script_path(), &self.folder, &[command, &self.name])
+        {
             panic!("{message}");
         }
     }
@@ -326,7 +333,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Err(message) = run_script(&self.folder, &["destroy", &self.name]) {
+        if let Err(message) =
+            run_script(&Self::script_path(), &self.folder, &["destroy", &self.name])
+        {
             eprintln!("{message}");
         }
     }
@@ -339,17 +348,26 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Returns the folder of servers that start now: the one in `CSA_SANDBOX_DIR`, or one with the script's name in `scratch`.
-fn folder(scratch: &Path) -> PathBuf {
+pub(crate) fn folder(scratch: &Path) -> PathBuf {
     std::env::var_os("CSA_SANDBOX_DIR").map_or_else(
         || scratch.join(format!("csa-sandbox-{}", rustix::process::getuid().as_raw())),
         PathBuf::from,
     )
 }
 
-/// Runs the script for the servers in `folder`; the error holds its stderr.
-fn run_script(folder: &Path, arguments: &[&str]) -> Result<String, String> {
-    let script = Server::script_path();
-    let output = Command::new(&script)
+/// Returns a name that no other test process of the machine gives a server.
+pub(crate) fn unique(name: &str) -> String {
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("{name}-{}-{number}", std::process::id())
+}
+
+/// Runs a script of the sandbox for the servers in `folder`; the error holds its stderr.
+pub(crate) fn run_script(
+    script: &Path,
+    folder: &Path,
+    arguments: &[&str],
+) -> Result<String, String> {
+    let output = Command::new(script)
         .args(arguments)
         .env("CSA_SANDBOX_DIR", folder)
         .env("CSA_SANDBOX_OWNER", std::process::id().to_string())
@@ -361,7 +379,8 @@ fn run_script(folder: &Path, arguments: &[&str]) -> Result<String, String> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(format!(
-        "mysql-sandbox {}: {}\n{}",
+        "{} {}: {}\n{}",
+        script.display(),
         arguments.join(" "),
         output.status,
         String::from_utf8_lossy(&output.stderr)

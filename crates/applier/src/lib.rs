@@ -63,5 +63,6 @@ pub use server::lock_names::lock_name;
 pub use server::port::{Connector, Linked, Pending, Target, TargetLink};
 pub use server::prelude::{Purpose, prelude};
 pub use server::room::Shortage;
+pub use server::route::Route;
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};
 pub use threads::on_own_thread;

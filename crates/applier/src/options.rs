@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::collation_map::CollationMap;
 use crate::rows::converging::ConvergingTables;
+use crate::server::route::Route;
 use csa_provider::seams::{Backoff, Chance};
 use csa_provider::server::link::{Endpoint, LinkOptions, Password, Purpose, Side, SystemNetwork};
 
@@ -50,6 +51,8 @@ pub struct TargetOptions {
     pub executor: Option<Executor>,
     /// Applies to definitions.
     pub collation_map: Arc<CollationMap>,
+    /// The servers that may take the place of `host` and `port`.
+    pub route: Route,
 }
 
 /// The GTIDs under which transactions are applied on the target.
@@ -86,21 +89,28 @@ impl TargetOptions {
     /// The target's name in messages.
     #[must_use]
     pub fn address(&self) -> String {
-        match &self.socket {
-            Some(socket) => socket.display().to_string(),
-            None => format!("{}:{}", self.host, self.port),
+        match (&self.socket, self.route.now()) {
+            (Some(socket), _) => socket.display().to_string(),
+            (None, Some((host, port))) => format!("{host}:{port}"),
+            (None, None) => format!("{}:{}", self.host, self.port),
         }
     }
 
-    /// Options of the link; errors and the keys they name call the server `side`.
+    /// Options of the link to the server that is the target now; errors and the keys they name call it `side`.
     #[must_use]
     pub fn link(&self, side: Side) -> LinkOptions {
+        let now = self.route.now().unwrap_or_else(|| (self.host.clone(), self.port));
+        self.link_at(side, &now)
+    }
+
+    /// Returns the same for the server at an address, if no socket is set.
+    pub(crate) fn link_at(&self, side: Side, (host, port): &(String, u16)) -> LinkOptions {
         LinkOptions {
             side,
             purpose: Purpose::Statements,
             endpoint: match &self.socket {
                 Some(socket) => Endpoint::Unix(socket.clone()),
-                None => Endpoint::Tcp { host: self.host.clone(), port: self.port },
+                None => Endpoint::Tcp { host: host.clone(), port: *port },
             },
             user: self.user.clone(),
             password: self.password.current(),

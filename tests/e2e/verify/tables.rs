@@ -75,6 +75,7 @@ async fn renamed_tables_are_compared_where_they_are() {
         gtids: TargetGtids::Own,
         executor: None,
         collation_map: Default::default(),
+        route: Default::default(),
     };
     let options = VerifyOptions::new("test", vec![server(&source)], server(&target));
     let selection = |table: &TableName| match table.schema.as_str() {

@@ -73,7 +73,7 @@ impl Channel {
             source: Some(&self.source()),
             source_uuid: Some(SOURCE),
             target: &target.gtid_executed,
-            target_uuid: target.server_uuid,
+            target_uuids: &target.own_uuids,
             channels: &target.channels,
             // Each name has a relay store of its own.
             relayed: &GtidSet::new(),
@@ -118,7 +118,7 @@ impl Channel {
         let control = self.started().await;
         self.executed = end;
         let applying = apply(&self.server, &self.history, end, control, &self.settings);
-        if let Ok(Err(error)) = Box::pin(timeout(time, applying)).await {
+        if let Ok(Err(error)) = timeout(time, Box::pin(applying)).await {
             panic!("stopped: {}", error.with_values());
         }
     }

@@ -189,6 +189,7 @@ impl Server {
             gtids,
             executor: None,
             collation_map: Default::default(),
+            route: Default::default(),
         }
     }
 }

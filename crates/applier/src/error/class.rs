@@ -29,6 +29,7 @@ impl ErrorClass {
 /// Returns the class of an error of a statement, or of a link in use.
 pub(super) fn class_of(error: &LinkError) -> ErrorClass {
     match error {
+        LinkError::Server { code, message } if is_conflict(*code, message) => ErrorClass::Retry,
         LinkError::Server { code, .. } => class_of_code(*code),
         // It would be as long next time.
         LinkError::TooLong(_) => ErrorClass::Stop,
@@ -36,6 +37,12 @@ pub(super) fn class_of(error: &LinkError) -> ErrorClass {
         // or a certificate that is being replaced. At a start it stops the channel.
         _ => ErrorClass::Unavailable,
     }
+}
+
+/// Returns true if a transaction of another member of the group came first. That is the storage engine's error for a
+/// deadlock (149) at COMMIT; its other errors there mean a disk that fails.
+fn is_conflict(code: u16, message: &str) -> bool {
+    code == 1180 && message.contains("error 149")
 }
 
 pub(super) fn class_of_code(code: u16) -> ErrorClass {
@@ -57,6 +64,7 @@ impl Error {
             Self::Target { .. }
             | Self::Timeout { .. }
             | Self::Silent { .. }
+            | Self::Unfit { .. }
             | Self::Product { .. }
             | Self::Server { .. }
             | Self::Connecting(_)

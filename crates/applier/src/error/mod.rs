@@ -46,6 +46,9 @@ pub enum Error {
     /// A session waits for an answer that won't come.
     #[error("target {address}: connection {connection} does not answer: {why}")]
     Silent { address: String, connection: u32, why: String },
+    /// The server can't be the target for now.
+    #[error("target {address}: {why}")]
+    Unfit { address: String, why: String },
     /// The server is of a kind that can't be a target.
     #[error("target {address} {why}")]
     Product { address: String, why: String },
@@ -175,6 +178,7 @@ impl Error {
             Self::Target { source, .. } | Self::Server { source, .. } => class_of(source),
             Self::Timeout { .. }
             | Self::Silent { .. }
+            | Self::Unfit { .. }
             | Self::Held { .. }
             | Self::Elsewhere { .. } => ErrorClass::Unavailable,
             Self::Connecting(error) if is_planted(Bug::RefusedLoginIsFailure) => error.class(),

@@ -8,6 +8,10 @@ use crate::error::Error;
 
 /// ER_GTID_UNSAFE_NON_TRANSACTIONAL_TABLE.
 pub(crate) const NOT_TRANSACTIONAL: u16 = 1785;
+/// ER_BEFORE_DML_VALIDATION_ERROR: the table is not one that a group takes.
+const NOT_FOR_GROUP: u16 = 3098;
+/// ER_APPLIER_LOG_EVENT_VALIDATION_ERROR: the same for a row image.
+const ROW_NOT_FOR_GROUP: u16 = 3635;
 /// ER_UNKNOWN_ERROR: BINLOG returns no more than this for some causes.
 const UNKNOWN: u16 = 1105;
 
@@ -30,6 +34,11 @@ pub(crate) fn named(
         NOT_TRANSACTIONAL => {
             " One of its tables is no longer transactional on the target: restart the channel, \
              which then writes such rows alone, or run there: ALTER TABLE … ENGINE=InnoDB"
+        }
+        NOT_FOR_GROUP | ROW_NOT_FOR_GROUP => {
+            " A group takes rows only of InnoDB tables with a primary key. Give the table one on the target: ALTER \
+             TABLE … ADD COLUMN my_row_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY KEY, or on the \
+             source; then restart the channel"
         }
         UNKNOWN if mismatch.is_none() => {
             ": the target's error log has the cause. Column types differ (run there: SET PERSIST \

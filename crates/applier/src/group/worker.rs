@@ -21,6 +21,12 @@ use crate::rows::dml::codes;
 use crate::rows::failing_row::Failed;
 use crate::server::retry_pause;
 
+/// `ER_RUN_HOOK_ERROR`: a group's plugin refuses a COMMIT, for the size of the transaction or because the member is not
+/// ready.
+const REFUSED_BY_GROUP: u16 = 3100;
+/// `ER_WRITE_SET_EXCEEDS_LIMIT`.
+const TOO_LARGE: u16 = 3231;
+
 /// Applies groups, one after another.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -129,7 +135,7 @@ impl Worker {
                 if error.is_of_transaction() {
                     // Looking for the row repeats the changes, and must be able to roll them back.
                     let row = match error.code() {
-                        Some(NOT_TRANSACTIONAL | codes::NOT_BY_ENGINE) => None,
+                        Some(NOT_TRANSACTIONAL | TOO_LARGE | codes::NOT_BY_ENGINE) => None,
                         _ => self.failing_row(&unit).await,
                     };
                     return Err(named(transaction, &error, row));
@@ -180,6 +186,7 @@ impl Worker {
         let mut backoff = self.own.options.backoff();
         let mut dependency = unit.group.dependency;
         let mut committed = Committed::ByStatement;
+        let mut refusals = 0;
         loop {
             let error = match self.own.attempt(unit, dependency, committed, entered).await {
                 Ok(()) => return Ok(()),
@@ -227,6 +234,11 @@ impl Worker {
                     if !is_planted(Bug::LostAnswerIsFailure) && self.own.is_committed(unit).await? {
                         return Ok(());
                     }
+                    refusals += u32::from(error.code() == Some(REFUSED_BY_GROUP));
+                    // The target was seen to take writes in between.
+                    if refusals > 1 {
+                        return Err(too_large_for_group());
+                    }
                 }
                 _ => return Err(self.fenced_rather_than(error).await),
             }
@@ -256,6 +268,12 @@ impl Worker {
 fn is_not_whole(group: &Group, error: &Error) -> bool {
     let is_fenced = matches!(error, Error::Fenced { .. });
     !is_fenced && group.followed().is_some_and(|followed| followed.give_up())
+}
+
+fn too_large_for_group() -> Error {
+    let message = "the target's group refused it twice at COMMIT (error 3100), and served in between: it is larger \
+         than group_replication_transaction_size_limit. Raise the limit on each member; 0 leaves the protocol's own of 2 GiB";
+    Error::Rows { code: TOO_LARGE, message: message.to_owned() }
 }
 
 fn not_whole(group: &Group, error: &Error) -> Error {

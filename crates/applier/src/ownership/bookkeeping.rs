@@ -5,6 +5,7 @@ use std::time::Duration;
 use tracing::info;
 
 use crate::error::{Error, Result};
+use crate::server::group;
 use crate::server::port::Target;
 use crate::server::session::Session;
 
@@ -45,6 +46,9 @@ pub(crate) async fn connect(target: &Target) -> Result<Session> {
 
 async fn prepare(session: &mut Session, target: &Target) -> Result<()> {
     session.end_when_idle(IDLE_LIMIT).await?;
+    if target.route.is_of_group() {
+        Box::pin(group::catch_up(session, target.net_timeout)).await?;
+    }
     match target.gtids.hides_bookkeeping() {
         true => session.log(false).await,
         false => Ok(()),

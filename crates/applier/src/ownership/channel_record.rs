@@ -145,11 +145,11 @@ pub(crate) fn identity(
 pub(crate) fn foreign(
     channel: &str,
     identity: Option<&ChannelIdentity>,
-    target_uuid: Option<Uuid>,
+    target_uuids: &BTreeSet<Uuid>,
     all: &[ChannelRecord],
 ) -> Foreign {
     let own = all.iter().find(|record| record.channel == channel);
-    let mut servers: BTreeSet<Uuid> = target_uuid.into_iter().collect();
+    let mut servers = target_uuids.clone();
     servers.extend(own.into_iter().flat_map(|record| &record.target_uuids));
     let Some(identity) = identity else { return Foreign { servers, is_undecided: true } };
     servers.extend(&identity.foreign_uuids);
@@ -225,7 +225,7 @@ mod tests {
         all[1].target_uuids = [EARLIER].into();
         let foreign = |n: usize| {
             let channel = &all[n].channel;
-            foreign(channel, all[n].identity.as_ref(), Some(OWN), &all).servers
+            foreign(channel, all[n].identity.as_ref(), &[OWN].into(), &all).servers
         };
         assert_eq!(foreign(0), [B, C, OWN].into());
         assert_eq!(foreign(1), [C, OWN, EARLIER].into());

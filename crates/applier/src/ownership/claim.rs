@@ -74,7 +74,7 @@ impl ControlSession {
         let steps = Taking { channel, workers, claim, statement_gtids };
         let checkpoint = steps.checkpoint(&mut session, target).await?;
         let Recorded { follows, foreign, own_servers } =
-            steps.record(&mut session, &checkpoint.executed).await?;
+            steps.record(&mut session, target, &checkpoint.executed).await?;
         info!(
             epoch = checkpoint.epoch,
             sequence = checkpoint.sequence.get(),
@@ -134,7 +134,7 @@ impl Taking<'_> {
         let Self { channel, workers, claim, statement_gtids } = self;
         let ChannelClaim { identity, start, source_executed, standby, .. } = *claim;
         // Read before creating our own tables adds to it.
-        let provisioned = provisioned(session, source_executed).await?;
+        let provisioned = provisioned(session, target, source_executed).await?;
         checkpoint::create(session).await?;
         audit::create(session, channel).await?;
         if !statement_gtids {
@@ -181,7 +181,12 @@ impl Taking<'_> {
     }
 
     /// Notes which servers the channel follows and writes to, where that has changed.
-    async fn record(self, session: &mut Session, executed: &GtidSet) -> Result<Recorded> {
+    async fn record(
+        self,
+        session: &mut Session,
+        target: &Target,
+        executed: &GtidSet,
+    ) -> Result<Recorded> {
         let Self { channel, claim, .. } = self;
         let ChannelClaim { source_executed, source_uuid, filters, .. } = *claim;
         let all = channel_record::read_all(session).await?;
@@ -194,10 +199,10 @@ impl Taking<'_> {
             channel_record::create(session).await?;
             channel_record::note(session, channel, follows).await?;
         }
-        let server_uuid = facts::server_uuid(session).await?;
-        let foreign = channel_record::foreign(channel, follows.as_ref(), server_uuid, &all);
+        let present = facts::own_uuids(facts::server_uuid(session).await?, &target.route);
+        let foreign = channel_record::foreign(channel, follows.as_ref(), &present, &all);
         let mut own_servers = own.map(|record| record.target_uuids.clone()).unwrap_or_default();
-        target_servers::note(session, channel, server_uuid, &mut own_servers).await?;
+        target_servers::note(session, channel, present, &mut own_servers).await?;
         Ok(Recorded { follows, foreign, own_servers })
     }
 }
@@ -276,15 +281,19 @@ fn no_checkpoint(channel: &str) -> Error {
 
 /// The target's `gtid_executed` without its own transactions, such as the creation of accounts: no other
 /// source has them, so with them none could take over from this one.
-async fn provisioned(session: &mut Session, source: Option<&GtidSet>) -> Result<GtidSet> {
+async fn provisioned(
+    session: &mut Session,
+    target: &Target,
+    source: Option<&GtidSet>,
+) -> Result<GtidSet> {
     let mut executed = facts::executed(session).await?;
     if executed.is_empty() {
         return Ok(executed);
     }
-    if let Some(own) = facts::server_uuid(session).await?
-        && source.is_some_and(|source| !source.has_uuid(&own))
-    {
-        executed.remove_uuid(&own);
+    for own in facts::own_uuids(facts::server_uuid(session).await?, &target.route) {
+        if source.is_some_and(|source| !source.has_uuid(&own)) {
+            executed.remove_uuid(&own);
+        }
     }
     Ok(executed)
 }

@@ -18,6 +18,8 @@ use crate::ownership::locks;
 use crate::reachability::Reachability;
 use crate::server::facts;
 use crate::server::generation::Generation;
+use crate::server::group;
+use crate::server::port::Target;
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
 
@@ -165,6 +167,17 @@ impl ControlSession {
     /// Pings the server; the lock lives as long as the session answers.
     pub(crate) async fn ping(&mut self) -> Result<()> {
         self.session.run("DO 1").await.map(drop)
+    }
+
+    /// Pings the server, and finds out whether it still is the primary of its group where that is followed.
+    pub(crate) async fn look(&mut self, target: &Target) -> Result<()> {
+        if !target.route.discovers() {
+            return self.ping().await;
+        }
+        match group::primary(&group::of(&mut self.session).await?, true) {
+            Ok(()) => Ok(()),
+            Err(why) => Err(Error::Unfit { address: self.session.address().to_owned(), why }),
+        }
     }
 
     /// From here on the target frees the lock after `idle_limit`; call it where pings follow.

@@ -60,7 +60,8 @@ impl Keeper {
 
     /// Keeps the lock: pings the session, and opens it again if it was lost.
     pub(crate) async fn keep_alive(&mut self) -> Result<()> {
-        match self.control.ping().await {
+        // Boxed, as the future of the whole applier holds this one.
+        match Box::pin(self.control.look(&self.target)).await {
             Ok(()) => Ok(()),
             Err(error) if error.class() == ErrorClass::Unavailable => self.regain(&error).await,
             // A server that answers with an error has the session still, and with it the lock.
@@ -189,7 +190,8 @@ impl Keeper {
 
     async fn reopen(&mut self, backoff: &mut Backoff) -> Result<()> {
         loop {
-            match self.control.reopen(&self.target).await {
+            self.target.route.forget();
+            match Box::pin(self.control.reopen(&self.target)).await {
                 Ok(()) => {
                     debug!(
                         connection = self.control.session.id(),

@@ -18,6 +18,7 @@ pub async fn known_of(target: &Target, channel: &str) -> Result<Known> {
     let mut session = Session::connect(&target.with_own_gtids()).await?;
     let channels = channel_record::read_all(&mut session).await?;
     let server = facts::server_uuid(&mut session).await?;
+    let own_uuids = facts::own_uuids(server, &target.route);
     let own = channels.iter().find(|record| record.channel == channel);
     let checkpoint = own.and_then(|record| record.checkpoint.as_ref());
     let known = match checkpoint {
@@ -26,13 +27,13 @@ pub async fn known_of(target: &Target, channel: &str) -> Result<Known> {
             foreign: channel_record::foreign(
                 channel,
                 own.and_then(|record| record.identity.as_ref()),
-                server,
+                &own_uuids,
                 &channels,
             ),
         },
         None => {
             let executed: GtidSet = facts::executed(&mut session).await?;
-            let foreign = Foreign { servers: server.into_iter().collect(), is_undecided: true };
+            let foreign = Foreign { servers: own_uuids, is_undecided: true };
             Known { received: executed, foreign }
         }
     };

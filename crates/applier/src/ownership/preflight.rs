@@ -2,11 +2,14 @@
 
 mod collations;
 
+use std::collections::BTreeSet;
+
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::options::{Executor, TargetOptions};
 use crate::ownership::channel_record::{self, ChannelRecord};
 use crate::ownership::requirements::{GTID_PRIVILEGES, OfSource, executor_for, requirements};
+use crate::server::facts::own_uuids;
 use crate::server::port::Target;
 use crate::server::session::Session;
 use csa_provider::binlog::{GtidSet, Uuid};
@@ -26,8 +29,8 @@ pub struct TargetFacts {
     pub gtid_executed: GtidSet,
     /// It holds tables and no record of which of the source's transactions are in them.
     pub start_is_unknown: bool,
-    /// The server's own; MariaDB has none.
-    pub server_uuid: Option<Uuid>,
+    /// The UUIDs of GTIDs that the server makes: its own, and those of its group. MariaDB has none.
+    pub own_uuids: BTreeSet<Uuid>,
     /// The channel's checkpoint, if it has one.
     pub checkpoint: Option<Checkpoint>,
     /// Every channel that the target records.
@@ -46,7 +49,7 @@ impl TargetFacts {
     pub fn foreign(&self, channel: &str) -> Foreign {
         let own = self.channels.iter().find(|record| record.channel == channel);
         let identity = own.and_then(|record| record.identity.as_ref());
-        channel_record::foreign(channel, identity, self.server_uuid, &self.channels)
+        channel_record::foreign(channel, identity, &self.own_uuids, &self.channels)
     }
 }
 
@@ -73,10 +76,11 @@ type Result<T> = std::result::Result<T, PreflightError>;
 /// [`PreflightError::Unreachable`] if it does not answer, otherwise [`PreflightError::Refused`] with
 /// one line that names the fix.
 pub async fn preflight(target: &Target, channel: &str) -> Result<TargetFacts> {
-    let address = target.address();
+    target.route.forget();
     // With "mirror" the session would set sql_log_bin, and that privilege is checked below.
     let plain = target.with_own_gtids();
     let mut session = Session::connect(&plain).await.map_err(|error| login(target, error))?;
+    let address = target.address();
     let facts = match collations::check(&mut session, target).await {
         Ok(()) => inspect(&mut session, target, channel, &address).await,
         Err(error) => Err(error),
@@ -92,6 +96,7 @@ async fn inspect(
     address: &str,
 ) -> Result<TargetFacts> {
     let server = ServerFacts::read(session).await.map_err(PreflightError::Unreachable)?;
+    target.route.note(&server);
     let vendor = server.version.vendor();
     let executor = executor_for(target, vendor, &server.grants);
     let has_gtids = matches!(server.text("gtid_mode"), "ON" | "ON_PERMISSIVE");
@@ -118,7 +123,7 @@ async fn inspect(
         executor,
         statement_gtids,
         start_is_unknown: vendor == Vendor::MariaDb && holds_tables(session).await?,
-        server_uuid: server.text("server_uuid").parse().ok(),
+        own_uuids: own_uuids(server.text("server_uuid").parse().ok(), &target.route),
         checkpoint,
         channels,
         tables,

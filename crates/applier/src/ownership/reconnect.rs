@@ -76,9 +76,9 @@ impl ControlSession {
         // Reads succeed on a read-only target too; no generation begins there.
         self.probe().await?;
         // Before anything is applied there: the next server that takes over has to know this one.
-        let server = Uuid::parse_str(&place.server).ok();
+        let present = facts::own_uuids(Uuid::parse_str(&place.server).ok(), &target.route);
         let Self { session, channel, own_servers, .. } = self;
-        target_servers::note(session, channel, server, own_servers).await?;
+        target_servers::note(session, channel, present, own_servers).await?;
         self.restore_rows(target.gtids, &said.executed).await?;
         self.limit_idleness().await?;
         // Last, because workers commit from here on.

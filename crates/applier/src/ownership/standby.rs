@@ -22,6 +22,7 @@ impl Standby {
     /// # Errors
     /// The target can't be reached.
     pub async fn open(target: &Target, channel: &str, identity: &str) -> Result<Self> {
+        target.route.forget();
         let mut session = Session::connect(target).await?;
         session.end_when_idle(bookkeeping::IDLE_LIMIT).await?;
         let (name, own) = (quote(&lock_name(channel)), quote(&daemon_lock(identity)));

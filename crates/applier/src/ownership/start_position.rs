@@ -6,6 +6,8 @@
 //! the checkpoints of other channels, the numbers missing in between, and the transactions that this
 //! channel's relay store has received.
 
+use std::collections::BTreeSet;
+
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::planted::{Bug, is_planted};
 
@@ -40,9 +42,9 @@ pub struct StartPosition<'a> {
     /// The source's `gtid_executed`; `None` while it is away.
     pub source: Option<&'a GtidSet>,
     pub source_uuid: Option<Uuid>,
-    /// The target's `gtid_executed` and `server_uuid`.
+    /// The target's `gtid_executed`, and the UUIDs of those that it makes.
     pub target: &'a GtidSet,
-    pub target_uuid: Option<Uuid>,
+    pub target_uuids: &'a BTreeSet<Uuid>,
     /// Every channel of the target, this one included.
     pub channels: &'a [ChannelRecord],
     /// Transactions that this channel's relay store has received.
@@ -94,7 +96,7 @@ impl StartPosition<'_> {
     fn is_own(&self, server: &Uuid) -> bool {
         let record = self.channels.iter().find(|record| record.channel == self.channel);
         let was_target = record.is_some_and(|record| record.target_uuids.contains(server));
-        Some(*server) == self.target_uuid || was_target && Some(*server) != self.source_uuid
+        self.target_uuids.contains(server) || was_target && Some(*server) != self.source_uuid
     }
 
     /// True if the other channel follows this source too, or may do so; `applied` is the part of its checkpoint that

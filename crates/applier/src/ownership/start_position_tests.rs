@@ -63,7 +63,7 @@ impl Case {
             source: source.as_ref(),
             source_uuid: self.source_uuid.parse().ok(),
             target: &set(self.target),
-            target_uuid: OWN.parse().ok(),
+            target_uuids: &OWN.parse().into_iter().collect(),
             channels: &self.channels,
             relayed: &set(self.relayed),
         };

@@ -37,19 +37,24 @@ pub(crate) async fn read_all(session: &mut Session) -> Result<Vec<(String, Uuid)
     rows.into_iter().map(server).collect()
 }
 
-/// Adds the present server to those that `known` names, and to the table.
+/// Adds the present server, and its group, to those that `known` names, and to the table.
 pub(crate) async fn note(
     session: &mut Session,
     channel: &str,
-    server: Option<Uuid>,
+    present: BTreeSet<Uuid>,
     known: &mut BTreeSet<Uuid>,
 ) -> Result<()> {
-    let Some(server) = server.filter(|server| !known.contains(server)) else { return Ok(()) };
+    let new: Vec<Uuid> = present.difference(known).copied().collect();
+    if new.is_empty() {
+        return Ok(());
+    }
     bookkeeping::create(session, CREATE).await?;
     let channel = quote(channel);
-    session
-        .run(format!("INSERT IGNORE INTO csa.target_server VALUES ({channel},'{server}')"))
-        .await?;
-    known.insert(server);
+    for server in new {
+        session
+            .run(format!("INSERT IGNORE INTO csa.target_server VALUES ({channel},'{server}')"))
+            .await?;
+        known.insert(server);
+    }
     Ok(())
 }

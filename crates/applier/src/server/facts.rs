@@ -1,7 +1,10 @@
 //! Facts about the target that its GTIDs state.
 
+use std::collections::BTreeSet;
+
 use csa_provider::binlog::{GtidSet, Uuid};
 
+use super::route::Route;
 use super::session::Session;
 use crate::error::Result;
 use csa_provider::server::Vendor;
@@ -13,6 +16,11 @@ pub(crate) async fn server_uuid(session: &mut Session) -> Result<Option<Uuid>> {
     }
     let rows: Vec<String> = session.rows("SELECT @@GLOBAL.server_uuid").await?;
     Ok(rows.first().and_then(|text| text.parse().ok()))
+}
+
+/// Returns the UUIDs of the GTIDs that the target makes: the server's, and those of its group.
+pub(crate) fn own_uuids(server: Option<Uuid>, route: &Route) -> BTreeSet<Uuid> {
+    server.into_iter().chain(route.group_uuids()).collect()
 }
 
 /// The target's `gtid_executed`; empty on MariaDB, which has no MySQL GTIDs.

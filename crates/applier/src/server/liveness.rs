@@ -14,6 +14,7 @@ use tracing::debug;
 use crate::error::{Error, Result};
 use crate::server::port::Target;
 use crate::server::room::AFTER_MAKING_WAY;
+use crate::server::route;
 
 /// Time after which an answer that the server has sent would have arrived, unless `net_timeout` is shorter.
 const UNDER_WAY: Duration = Duration::from_secs(5);
@@ -34,12 +35,14 @@ enum SessionLiveness {
 #[derive(Debug, Clone)]
 pub(crate) struct Liveness {
     target: Target,
+    /// The server of the session.
+    address: String,
     connection: u32,
 }
 
 impl Liveness {
     pub(crate) fn of(target: &Target, connection: u32) -> Self {
-        Self { target: target.clone(), connection }
+        Self { target: target.clone(), address: target.address(), connection }
     }
 
     /// Waits for the answer as long as the server works on it.
@@ -57,6 +60,9 @@ impl Liveness {
             tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
+                () = self.target.route.moved_from(&self.address) => {
+                    return Err(self.silent(&format!("{} is the target now", self.target.address())));
+                }
                 () = tokio::time::sleep(patience) => {}
             }
             // Boxed, not to enlarge the future of every answer: it is large and seldom needed.
@@ -76,6 +82,7 @@ impl Liveness {
                 Ok(Ok(SessionLiveness::Lost)) => {
                     return Err(self.silent("the server no longer executes anything for it"));
                 }
+                Ok(Err(error @ Error::Silent { .. })) => return Err(error),
                 // What stands between says nothing about the server.
                 Ok(Err(error)) if error.code().is_none_or(is_between) => {
                     return Err(self.silent(&error.to_string()));
@@ -109,14 +116,24 @@ impl Liveness {
             .map_err(|source| Error::Target { address: self.target.address(), source })?;
         let found = found.into_iter().next();
         debug!(connection = self.connection, ?found, "asked what a silent session does");
-        link.quit().await;
+        // A member that has lost the majority of its group may execute a COMMIT for ever.
+        let fault = match self.target.route.discovers() {
+            true => route::fault(link, &self.address).await,
+            false => {
+                link.quit().await;
+                None
+            }
+        };
+        if let Some(why) = fault {
+            return Err(self.silent(&why));
+        }
         let line = found.as_ref().map(|(command, seconds)| (command.as_str(), *seconds));
         Ok(verdict(line, self.target.net_timeout, answered.map(|since| since.elapsed())))
     }
 
     pub(crate) fn silent(&self, why: &str) -> Error {
         Error::Silent {
-            address: self.target.address(),
+            address: self.address.clone(),
             connection: self.connection,
             why: why.to_owned(),
         }

@@ -6,6 +6,7 @@ pub(crate) mod connect;
 pub(crate) mod definitions;
 pub(crate) mod facts;
 pub(crate) mod generation;
+pub(crate) mod group;
 pub(crate) mod liveness;
 pub(crate) mod lock_names;
 pub(crate) mod mariadb;
@@ -13,6 +14,7 @@ pub(crate) mod port;
 pub(crate) mod prelude;
 pub(crate) mod retry_pause;
 pub(crate) mod room;
+pub(crate) mod route;
 pub(crate) mod row_session;
 #[cfg(test)]
 pub(crate) mod scripted;

@@ -86,6 +86,7 @@ pub(crate) fn options() -> TargetOptions {
         gtids: TargetGtids::Own,
         executor: None,
         collation_map: Default::default(),
+        route: Default::default(),
     }
 }
 

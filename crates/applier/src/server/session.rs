@@ -67,8 +67,9 @@ impl Session {
     }
 
     async fn open(target: &Target) -> Result<Self> {
-        let address = target.address();
         let link = target.connect().await?;
+        // Only now: to connect may find another server.
+        let address = target.address();
         let liveness = Liveness::of(target, link.id());
         let mut session = Self {
             link,
@@ -181,6 +182,11 @@ impl Session {
 
     pub(crate) fn vendor(&self) -> Vendor {
         self.vendor
+    }
+
+    /// Returns `@@version`.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
     }
 
     /// Returns true if REFERENCES in the definition of a column makes a foreign key.

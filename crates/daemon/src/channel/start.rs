@@ -101,7 +101,7 @@ pub(super) fn check(
         source: source.map(|facts| &facts.gtid_executed),
         source_uuid: source.and_then(|facts| facts.server_uuid.parse().ok()),
         target: &target.gtid_executed,
-        target_uuid: target.server_uuid,
+        target_uuids: &target.own_uuids,
         channels: &target.channels,
         relayed: &standing.relayed,
     };

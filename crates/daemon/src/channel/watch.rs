@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::observe::progress::{CollectedProgress, Moment};
-use csa_applier::{ApplierDurations, ApplierStatus, Commits, HeldUntil, IntakeObserver, Wait};
+use csa_applier::{
+    ApplierDurations, ApplierStatus, Commits, HeldUntil, IntakeObserver, Target, Wait,
+};
 use csa_provider::binlog::{Gtid, GtidSet};
 use csa_provider::recorder::{Details, Span, Track};
 use csa_provider::seams::{Clock, SystemClock};
@@ -51,8 +53,8 @@ struct Watched {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Its address, and its version once it is known.
-    target: String,
+    /// The target; another server may take its place at any time.
+    target: Option<Target>,
     target_version: Option<String>,
     progress: CollectedProgress,
     meter: Meter,
@@ -100,7 +102,10 @@ impl Watch {
                 archive: Arc::default(),
                 has_begun: AtomicBool::new(false),
                 clock: Arc::new(SystemClock),
-                inner: Mutex::new(Inner { target: settings.target.address(), ..Inner::default() }),
+                inner: Mutex::new(Inner {
+                    target: Some(settings.target.clone()),
+                    ..Inner::default()
+                }),
             }),
         }
     }
@@ -110,7 +115,7 @@ impl Watch {
         let mut inner = self.shared.inner.lock();
         inner.phase = Phase::Starting;
         inner.next_attempt = None;
-        inner.target = settings.target.address();
+        inner.target = Some(settings.target.clone());
         inner.target_version = None;
         inner.progress.expect_heartbeats(settings.source.heartbeat_interval);
         inner.last_error = None;
@@ -387,7 +392,10 @@ impl Watch {
             settings: controls.view(),
             health: controls.health(),
             paused: controls.paused(),
-            target: (inner.target.clone(), inner.target_version.clone()),
+            target: (
+                inner.target.as_ref().map(|target| target.address()).unwrap_or_default(),
+                inner.target_version.clone(),
+            ),
             source_delay,
             memory,
             memory_short,

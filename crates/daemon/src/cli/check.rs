@@ -91,6 +91,7 @@ async fn look(
         source: source_servers(&settings.source),
         source_reader: reader.map(|source| source_servers(&source)),
         server_id: settings.source.server_id,
+        discovers: settings.source.group.is_some(),
         semi_sync: settings.source.semi_sync,
         target: (*settings.target).clone(),
         start_from: settings.start_from.clone(),

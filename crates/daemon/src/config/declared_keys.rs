@@ -14,6 +14,7 @@ mod archive;
 mod claims;
 mod copy;
 mod defaults;
+mod discover;
 mod notify;
 mod verify;
 
@@ -31,6 +32,7 @@ pub(super) use archive::ArchiveConfig;
 pub(super) use claims::{ClaimsConfig, ClaimsEngine};
 pub(crate) use copy::CopyConfig;
 use defaults::{mebibytes, number, seconds, yes};
+pub(super) use discover::{Discover, Prefer};
 pub(super) use notify::NotifyConfig;
 pub(super) use verify::VerifyConfig;
 
@@ -266,6 +268,12 @@ server!(SourceConfig, "source", {
         extend("x-takes" = "list of `{ host, port }`")
     )]
     pub(super) failover: Vec<Address>,
+    /// Way in which other sources are found.
+    #[serde(default)]
+    pub(super) discover: Discover,
+    /// Member of a group that is followed.
+    #[serde(default)]
+    pub(super) prefer: Prefer,
     /// Acknowledge transactions to a semi-synchronous source, once the relay store has them on disk. Needs
     /// `transaction` as `sync` of the relay store.
     #[serde(default)]
@@ -300,6 +308,17 @@ server!(TargetConfig, "target", {
     #[serde(default = "number::<u16, 3306>")]
     #[schemars(range(min = 1, max = 65535), example = 3307)]
     pub(super) port: u16,
+    /// Other servers that may be the target: members of its group, or replicas of it that were promoted. They are
+    /// tried in order where the target does not answer or takes no writes.
+    #[serde(default)]
+    #[schemars(
+        example = serde_json::json!([{ "host": "192.0.2.8", "port": 3306 }]),
+        extend("x-takes" = "list of `{ host, port }`")
+    )]
+    pub(super) failover: Vec<Address>,
+    /// Way in which other targets are found.
+    #[serde(default)]
+    pub(super) discover: Discover,
     /// Socket of a server on this host, instead of `host` and `port`.
     #[schemars(example = "/run/mysqld/mysqld.sock")]
     pub(super) socket: Option<PathBuf>,

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use csa_applier::{
-    ApplierOptions, ExecMode, Executor, PublicKey, RowImageColumns, StartFrom, Target, TargetGtids,
-    TargetOptions, TlsOptions,
+    ApplierOptions, ExecMode, Executor, PublicKey, Route, RowImageColumns, StartFrom, Target,
+    TargetGtids, TargetOptions, TlsOptions,
 };
 use csa_provider::binlog::Uuid;
 use csa_provider::server::link::Password;
 use csa_provider::server::{Environment, TlsMode};
-use csa_provider::source::SourceOptions;
+use csa_provider::source::{GroupDiscovery, SourceOptions};
 use csa_relaystore::disk::{RealFs, RelayStoreOptions, SyncPolicy};
 use csa_scheduler::filter::FilterRules;
 use csa_scheduler::group::GroupLimits;
@@ -18,8 +18,8 @@ use csa_scheduler::until::Until;
 use secrecy::SecretString;
 
 use super::declared_keys::{
-    ApplierConfig, ArchiveConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Gtids, Mode,
-    RelayConfig, RowImage, Rows, SourceConfig, TargetConfig, Tls,
+    ApplierConfig, ArchiveConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Discover, Gtids,
+    Mode, Prefer, RelayConfig, RowImage, Rows, SourceConfig, TargetConfig, Tls,
 };
 use super::error::ConfigError;
 use super::notify::{self, Notify};
@@ -243,7 +243,21 @@ fn source(config: SourceConfig) -> Result<SourceOptions> {
         connect_retry_max: config.connect_retry_max.0,
         semi_sync: config.semi_sync,
         failover: config.failover.into_iter().map(|a| (a.host, a.port)).collect(),
+        group: group(config.discover, config.prefer)?,
     })
+}
+
+fn group(discover: Discover, prefer: Prefer) -> Result<Option<GroupDiscovery>> {
+    let prefers_secondary = prefer == Prefer::Secondary;
+    match discover {
+        Discover::Group => {
+            Ok(Some(GroupDiscovery { prefers_secondary, ..GroupDiscovery::default() }))
+        }
+        Discover::None if prefers_secondary => {
+            wrong("source.prefer: \"secondary\" needs discover = \"group\"")
+        }
+        Discover::None => Ok(None),
+    }
 }
 
 fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> {
@@ -282,6 +296,13 @@ fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions
         public_key: public_key("target", config.public_key_file, config.get_public_key)?,
     };
     check_tls("target", &tls)?;
+    let discovers = config.discover == Discover::Group;
+    let failover: Vec<_> = config.failover.into_iter().map(|a| (a.host, a.port)).collect();
+    if config.socket.is_some() && (discovers || !failover.is_empty()) {
+        return wrong(
+            "target.socket: not together with failover or discover, which need host and port",
+        );
+    }
     Ok(TargetOptions {
         password: password("target", config.password, config.password_file, config.password_env)?,
         host: config.host,
@@ -298,6 +319,7 @@ fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions
             Rows::Auto => None,
         },
         collation_map: replication::collations(applier)?.into(),
+        route: Route::new(failover, discovers),
     })
 }
 

@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
 mod account_limits;
+mod between;
 mod catalogue;
 mod check_session;
 mod host;
@@ -31,6 +32,7 @@ use csa_applier::{
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::facts::{self, Ask as _};
+use csa_provider::server::group::Membership;
 use csa_provider::server::{Finding, Level, Place, ServerFacts};
 use csa_provider::source;
 use csa_provider::sql_text::quote;
@@ -55,6 +57,8 @@ pub(crate) struct CheckOptions {
     pub(crate) source_reader: Option<Vec<TargetOptions>>,
     /// The channel's own.
     pub(crate) server_id: u32,
+    /// Members of the source's group may take over.
+    pub(crate) discovers: bool,
     /// Transactions are acknowledged to the source.
     pub(crate) semi_sync: bool,
     pub(crate) target: TargetOptions,
@@ -166,7 +170,7 @@ async fn connect(
     let mut refused = Vec::new();
     for options in servers {
         match Answering::open(side, options).await {
-            Ok(answering) => {
+            Ok(mut answering) => {
                 let CheckedServer { address, facts, cipher, .. } = &answering.server;
                 let link = match cipher.as_str() {
                     "" => "not encrypted".to_owned(),
@@ -178,7 +182,10 @@ async fn connect(
                     false => unverified(side, check, &text),
                 });
                 match first {
-                    None => first = Some(answering),
+                    None => {
+                        found.push(between::between(side, options, &mut answering.session).await);
+                        first = Some(answering);
+                    }
                     Some(_) => answering.session.close().await,
                 }
             }
@@ -232,7 +239,7 @@ async fn on_source(
         found.push(managed::service("source.service", service, facts));
         found.push(managed::own_tables(service, selection));
     }
-    found.extend(source::requirements(facts, options.server_id));
+    found.extend(source::requirements(facts, options.server_id, options.discovers));
     let mut settings = source_settings::settings(server);
     found.extend(options.semi_sync.then(|| source_settings::semi_sync(facts)));
     if let Some(service) = service
@@ -390,7 +397,9 @@ async fn on_both(
     let is_copied_again = options.copies_first && state.copied_in_part > 0;
     let position = Position {
         source_uuid: source.text("server_uuid"),
-        target_uuid: target.text("server_uuid"),
+        target_uuids: ["server_uuid", "group_replication_group_name"]
+            .map(|name| target.text(name))
+            .to_vec(),
         executed: source.gtid_executed.clone(),
         purged: source.gtid_purged.clone(),
         target_executed: target.gtid_executed.clone(),
@@ -418,10 +427,20 @@ async fn on_both(
         executor: executor_for(&options.target, target.version.vendor(), &target.grants),
         is_behind: !position.pending(&options.start_from).is_empty() || begins_with_copy,
         target_is_mariadb: target.version.is_mariadb(),
+        target_is_group: is_in_group(target),
         sees_target: privileges::sees_everything(&target.grants),
         collation_map: &options.target.collation_map,
     };
     found.extend(context.findings());
+}
+
+/// Returns true unless the server has left its group, or never was in one.
+fn is_in_group(server: &ServerFacts) -> bool {
+    match &server.group {
+        Membership::None => false,
+        Membership::Hidden => true,
+        Membership::Known(view) => view.members.iter().any(|member| member.state != "OFFLINE"),
+    }
 }
 
 /// Judges what the account sees: `information_schema` silently lacks tables on which it has no privilege.

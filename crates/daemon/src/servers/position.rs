@@ -1,7 +1,7 @@
 //! The channel's start position: whether the source still has it, and how much is pending.
 
 use csa_applier::StartFrom;
-use csa_provider::binlog::GtidSet;
+use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::source::{Foreign, Known};
 
 use csa_provider::server::{Finding, Place};
@@ -13,7 +13,8 @@ const SHOWN: usize = 200;
 #[derive(Debug, Default)]
 pub(super) struct Position<'a> {
     pub(super) source_uuid: &'a str,
-    pub(super) target_uuid: &'a str,
+    /// The UUIDs of the GTIDs that the target makes.
+    pub(super) target_uuids: Vec<&'a str>,
     pub(super) executed: GtidSet,
     pub(super) purged: GtidSet,
     pub(super) target_executed: GtidSet,
@@ -79,7 +80,8 @@ impl Position<'_> {
         let known = Known { received: start.clone(), foreign };
         let lacking = known.lacking(&self.executed);
         // No source has to have what the target committed itself.
-        let mut ahead = lacking.of_servers(|uuid| uuid.to_string() != self.target_uuid);
+        let is_own = |uuid: &Uuid| self.target_uuids.contains(&uuid.to_string().as_str());
+        let mut ahead = lacking.of_servers(|uuid| !is_own(uuid));
         ahead.union(&start.of_server(self.source_uuid).difference(&self.executed));
         if ahead.is_empty() {
             return Finding::ok(
@@ -216,7 +218,10 @@ mod tests {
         let from = StartFrom::Target;
         assert_eq!(found(&source("A:1-100,B:1-6"), &from), [("position.history", Level::Error)]);
         // The target's own, and those that came from elsewhere.
-        assert_eq!(found(&Position { target_uuid: B, ..source("A:1-100,B:1-6") }, &from), []);
+        assert_eq!(
+            found(&Position { target_uuids: vec![B], ..source("A:1-100,B:1-6") }, &from),
+            []
+        );
         let other = "cccccccc-cccc-cccc-cccc-cccccccccccc:1-3";
         assert_eq!(found(&source(&format!("A:1-100,{other}")), &from), []);
     }

@@ -9,7 +9,7 @@ use csa_scheduler::keys::foreign_key_ranks;
 use crate::verify::{Pair, TableName, common};
 
 use super::catalogue::{Catalogue, Table};
-use csa_provider::server::{Finding, Place};
+use csa_provider::server::{Finding, Level, Place};
 
 /// The most differences named for a table.
 const PHRASES_MAX: usize = 3;
@@ -31,6 +31,8 @@ pub(super) struct Context<'a> {
     pub(super) is_behind: bool,
     /// MariaDB keeps JSON as text.
     pub(super) target_is_mariadb: bool,
+    /// The target is a member of a group, which takes no rows without a key.
+    pub(super) target_is_group: bool,
     /// The target's account sees every table there.
     pub(super) sees_target: bool,
     pub(super) collation_map: &'a CollationMap,
@@ -269,12 +271,17 @@ impl Context<'_> {
         };
         let names: Vec<String> = without.iter().map(|pair| pair.source.to_string()).collect();
         let count = counted(names.len(), "has", "have");
-        Finding::warning(
-            CHECK,
-            format!(
-                "{count} neither a primary nor a unique NOT NULL key: each changed row is searched in \
-                 the whole table, and no two changes of the table run in parallel"
+        let (level, effect) = match self.target_is_group {
+            true => (Level::Error, "a group takes no rows of such tables (3098)"),
+            false => (
+                Level::Warning,
+                "each changed row is searched in the whole table, and no two changes of the table run in parallel",
             ),
+        };
+        Finding::new(
+            CHECK,
+            level,
+            format!("{count} neither a primary nor a unique NOT NULL key: {effect}"),
         )
         .names(&names)
         .fix(

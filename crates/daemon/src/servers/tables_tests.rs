@@ -53,6 +53,7 @@ fn found(source: &Catalogue, target: &Catalogue, change: fn(&mut Context<'_>)) -
         executor: Executor::RowImage,
         is_behind: false,
         target_is_mariadb: false,
+        target_is_group: false,
         sees_target: true,
         collation_map: &CollationMap::default(),
     };

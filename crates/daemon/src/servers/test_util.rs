@@ -32,5 +32,6 @@ pub(super) fn target_options() -> TargetOptions {
         gtids: TargetGtids::Own,
         executor: None,
         collation_map: Default::default(),
+        route: Default::default(),
     }
 }

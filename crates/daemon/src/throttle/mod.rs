@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::TargetOptions;
+use csa_applier::{Route, TargetOptions};
 use csa_provider::server::link::Side;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -50,8 +50,13 @@ impl HealthLimit {
             .iter()
             .flat_map(|(limit, replicas)| replicas.iter().map(move |replica| (limit, replica)))
         {
-            let options =
-                TargetOptions { host: host.clone(), port: *port, socket: None, ..target.clone() };
+            let options = TargetOptions {
+                host: host.clone(),
+                port: *port,
+                socket: None,
+                route: Route::default(),
+                ..target.clone()
+            };
             let replica = Box::new(AskedServer::new(Side::Target, options));
             let lag = GtidLag::default();
             let question = HealthQuestion::Lag { target: Box::new(server()), replica, lag };

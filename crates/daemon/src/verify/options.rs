@@ -88,6 +88,7 @@ pub fn source_servers(source: &SourceOptions) -> Vec<TargetOptions> {
         gtids: TargetGtids::Own,
         executor: None,
         collation_map: Default::default(),
+        route: Default::default(),
     };
     servers.map(server).collect()
 }

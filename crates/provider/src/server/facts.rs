@@ -5,12 +5,13 @@ use std::future::Future;
 
 use super::finding::{Finding, Level, Place};
 use super::grants::Grants;
+use super::group::{GroupView, Membership};
 use super::link::{Limits, Row, Value};
 use super::version::Version;
 use crate::binlog::gtid::{GtidSet, ParseGtidError};
 
 /// Booleans are ON or OFF; variables that a server does not have are absent.
-const VARIABLES: [&str; 31] = [
+const VARIABLES: [&str; 35] = [
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
     "binlog_format",
@@ -19,6 +20,10 @@ const VARIABLES: [&str; 31] = [
     "connection_memory_limit",
     "enforce_gtid_consistency",
     "global_connection_memory_tracking",
+    "group_replication_group_name",
+    "group_replication_single_primary_mode",
+    "group_replication_transaction_size_limit",
+    "group_replication_view_change_uuid",
     "gtid_mode",
     "init_connect",
     "innodb_flush_log_at_trx_commit",
@@ -71,6 +76,7 @@ pub struct ServerFacts {
     /// Empty on MariaDB, as `gtid_purged`.
     pub gtid_executed: GtidSet,
     pub gtid_purged: GtidSet,
+    pub group: Membership,
 }
 
 impl ServerFacts {
@@ -103,6 +109,14 @@ impl ServerFacts {
         if !facts.version.is_mariadb() {
             facts.gtid_executed = gtids(session, "gtid_executed").await?;
             facts.gtid_purged = gtids(session, "gtid_purged").await?;
+        }
+        // Empty where the plugin is installed and not used.
+        if !facts.text("group_replication_group_name").is_empty() {
+            facts.group = match GroupView::read(session, &facts.version).await {
+                Ok(view) => Membership::Known(view),
+                // Whatever the reason: a link that was lost fails the next question.
+                Err(_) => Membership::Hidden,
+            };
         }
         Ok(facts)
     }

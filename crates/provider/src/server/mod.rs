@@ -4,6 +4,7 @@ pub(crate) mod environment;
 pub mod facts;
 mod finding;
 pub(crate) mod grants;
+pub mod group;
 pub mod link;
 pub(crate) mod product;
 mod vendor;

@@ -3,7 +3,9 @@ use std::time::Duration;
 
 use crate::binlog::gtid::Uuid;
 use crate::server::environment::Environment;
+use crate::server::group::Candidates;
 use crate::server::link::{Endpoint, LinkOptions, Password, Purpose, Side, TlsOptions};
+use crate::source::group::GroupDiscovery;
 
 /// The source's address and our account and identity on it.
 #[derive(Debug, Clone)]
@@ -28,6 +30,8 @@ pub struct SourceOptions {
     pub semi_sync: bool,
     /// Tried in order after host and port.
     pub failover: Vec<(String, u16)>,
+    /// Set where the source is a group, whose members are found.
+    pub group: Option<GroupDiscovery>,
     pub environment: Environment,
 }
 
@@ -36,9 +40,10 @@ impl SourceOptions {
     pub const DEAD_AFTER: u32 = 3;
 
     /// Returns the source and its alternatives, in order.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = (&str, u16)> + Clone {
-        std::iter::once((self.host.as_str(), self.port))
-            .chain(self.failover.iter().map(|(host, port)| (host.as_str(), *port)))
+    pub(crate) fn candidates(&self) -> Candidates {
+        let known = self.group.as_ref().map(|group| group.known.get()).unwrap_or_default();
+        let first = (self.host.clone(), self.port);
+        Candidates::new(std::iter::once(first).chain(self.failover.iter().cloned()).chain(known))
     }
 
     /// Returns the options of a link to one of them.

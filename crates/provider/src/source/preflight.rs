@@ -1,6 +1,7 @@
 //! The requirements for a source, checked before anything is written.
 
 use crate::binlog::gtid::GtidSet;
+use crate::server::group::{Address, Candidates, Membership};
 use crate::server::link::{Limits, Side};
 use crate::server::{Place, ServerFacts, unsupported_source};
 use crate::source::cause::{AFRESH, SourceCause};
@@ -69,14 +70,24 @@ const UNLIMITED: &str = "SET SESSION sql_select_limit=18446744073709551615";
 /// [`PreflightError::Unreachable`] if it does not answer, otherwise one line that names the fix.
 pub async fn preflight(options: &SourceOptions, known: Option<&Known>) -> Result<SourceFacts> {
     let mut last = PreflightError::Unreachable("no address".to_owned());
-    for (host, port) in options.addresses() {
+    let mut candidates = options.candidates();
+    while let Some(candidate) = candidates.next() {
+        let (host, port) = &candidate;
         let address = format!("{host}:{port}");
-        match SourceConnection::connect(options, host, port).await {
+        match SourceConnection::connect(options, host, *port).await {
             Ok(mut connection) => {
-                let facts = inspect(&mut connection, options, &address, known).await;
+                let among = (&candidate, &mut candidates);
+                let facts = inspect(&mut connection, options, among, known).await;
                 connection.quit().await;
                 match facts {
                     Err(error @ PreflightError::Unreachable(_)) => last = error,
+                    // Another member may have these binary logs still.
+                    Err(error @ PreflightError::Purged(_))
+                        if options.group.is_some() && candidates.set_aside(&candidate) =>
+                    {
+                        last = error;
+                        continue;
+                    }
                     other => return other,
                 }
             }
@@ -105,9 +116,10 @@ fn login_error(options: &SourceOptions, address: &str, error: &ConnectionError) 
 async fn inspect(
     connection: &mut SourceConnection,
     options: &SourceOptions,
-    address: &str,
+    (candidate, candidates): (&Address, &mut Candidates),
     known: Option<&Known>,
 ) -> Result<SourceFacts> {
+    let address = &format!("{}:{}", candidate.0, candidate.1);
     let unreachable =
         |error: ConnectionError| PreflightError::Unreachable(format!("source {address}: {error}"));
     // Asked alone: another product may not know what is asked below.
@@ -132,7 +144,18 @@ async fn inspect(
         )),
         _ => unreachable(error),
     })?;
-    let found = requirements(&server, options.server_id);
+    if let Some(group) = &options.group {
+        let why = match &server.group {
+            Membership::Known(view) => group.admit(view, candidate, candidates).err(),
+            Membership::None => Some("it is no member of a group".to_owned()),
+            // A requirement.
+            Membership::Hidden => None,
+        };
+        if let Some(why) = why {
+            return Err(PreflightError::Unreachable(format!("source {address}: {why}")));
+        }
+    }
+    let found = requirements(&server, options.server_id, options.group.is_some());
     let warnings = server.judged(Place::Source, &format!("source {address}"), found).map_err(
         |(check, why)| match check {
             PRIVILEGES => PreflightError::Account(why),

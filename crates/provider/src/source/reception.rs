@@ -3,6 +3,7 @@
 pub(in crate::source) mod arrivals;
 mod end;
 mod following;
+mod membership;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::binlog::commit_times::CLOCK_NOTICED;
 use crate::binlog::event::EventType;
 use crate::binlog::gtid::GtidSet;
 use crate::seams::backoff::Backoff;
+use crate::server::group::{Address, Candidates};
 use crate::server::link::LinkError;
 use crate::server::link::server_errors::SOURCE_FATAL;
 use crate::server::product::Product;
@@ -45,6 +47,10 @@ pub struct Provider {
     address: String,
     /// The last attempt reached the point where the source sends events.
     is_linked: bool,
+    /// Why the servers before it were not followed.
+    refused: Vec<String>,
+    /// The log says why no member of a group serves, which holds until the link is up again.
+    is_reason_known: bool,
     /// The log says that the link is lost, which holds until it is up again.
     is_known_lost: bool,
     /// Events have arrived since the last pause.
@@ -67,6 +73,8 @@ impl Provider {
             foreign: no_foreign(),
             address: String::new(),
             is_linked: false,
+            refused: Vec::new(),
+            is_reason_known: false,
             is_known_lost: false,
             has_delivered: false,
             safe: None,
@@ -123,9 +131,13 @@ impl Provider {
                     return Err(ReceptionEnd { error: Arc::new(error), gtid });
                 }
                 LinkEnd::Fault(error) => {
-                    match std::mem::replace(&mut self.is_known_lost, true) {
-                        false => warn!(address = %self.address, %error, "link to the source lost"),
-                        true => debug!(address = %self.address, %error, "link to the source lost"),
+                    // A link that broke says less than the members that are left do afterwards.
+                    let is_reason = self.options.group.is_some()
+                        && matches!(error, ConnectionError::Protocol(_))
+                        && !std::mem::replace(&mut self.is_reason_known, true);
+                    match !std::mem::replace(&mut self.is_known_lost, true) || is_reason {
+                        true => warn!(address = %self.address, %error, "link to the source lost"),
+                        false => debug!(address = %self.address, %error, "link to the source lost"),
                     }
                     self.status.failed(&error, error.cause(), self.now());
                     error.refused_pause(&*self.options.environment.chance)
@@ -147,18 +159,27 @@ impl Provider {
 
     /// Tries the source and its alternatives in order, and follows the first that is suitable.
     async fn any_link<S: TransactionSink>(&mut self, sink: &mut S) -> LinkEnd {
-        let addresses: Vec<(String, u16)> =
-            self.options.addresses().map(|(host, port)| (host.to_owned(), port)).collect();
-        let mut last = LinkError::Closed.into();
-        for (host, port) in addresses {
+        let mut candidates = self.options.candidates();
+        self.refused.clear();
+        let mut last: ConnectionError = LinkError::Closed.into();
+        while let Some((host, port)) = candidates.next() {
             self.address = format!("{host}:{port}");
             self.is_linked = false;
             self.status.update(|view| view.address.clone_from(&self.address));
-            match self.link(&host, port, sink).await {
+            match self.link(&(host, port), &mut candidates, sink).await {
                 Ok(never) => match never {},
                 // A link that was never up lets the next address have its turn. After a lost one
                 // the caller starts again with the first address.
-                Err(LinkEnd::Fault(error)) if !self.is_linked => last = error,
+                Err(LinkEnd::Fault(error)) if !self.is_linked => {
+                    self.refused.push(format!("{}: {error}", self.address));
+                    // A server that answers says more than one that does not.
+                    if error.cause() != SourceCause::Unreachable
+                        || matches!(error, ConnectionError::Protocol(_))
+                        || matches!(last, ConnectionError::Link(_))
+                    {
+                        last = error;
+                    }
+                }
                 Err(end) => return end,
             }
         }
@@ -167,10 +188,11 @@ impl Provider {
 
     async fn link<S: TransactionSink>(
         &mut self,
-        host: &str,
-        port: u16,
+        address: &Address,
+        candidates: &mut Candidates,
         sink: &mut S,
     ) -> Result<std::convert::Infallible, LinkEnd> {
+        let (host, port) = (address.0.as_str(), address.1);
         if let Some(safe) = &mut self.safe {
             // The source takes the set that a dump begins after for acknowledged.
             safe.reaches(self.handed_over).await;
@@ -181,6 +203,9 @@ impl Provider {
             return Err(ConnectionError::Protocol(format!("it is {name} {version}")).into());
         }
         let received = sink.received();
+        if let Some(group) = &self.options.group {
+            membership::check(group, &mut connection, address, candidates, &received).await?;
+        }
         let uuid = connection.setting("SELECT @@server_uuid").await?;
         let clock = ask(&mut connection, &*self.options.environment.clock).await?;
         // Read before the dump: the source also sends heartbeats while it skips transactions that
@@ -192,6 +217,9 @@ impl Provider {
         let mut executed = Some(executed);
         executed.take_if(|executed| executed.is_subset_of(&received));
         connection.start_dump(&self.options, &received).await?;
+        for why in self.refused.drain(..) {
+            info!(%why, "another source is not followed");
+        }
         info!(
             %host, port, version = connection.server_version(),
             connection = connection.connection_id(), received = %received.brief(),
@@ -199,7 +227,7 @@ impl Provider {
         );
         let version = connection.server_version().to_owned();
         self.note_clock(host, port, clock.estimate());
-        (self.is_linked, self.is_known_lost) = (true, false);
+        (self.is_linked, self.is_known_lost, self.is_reason_known) = (true, false, false);
         self.status.connected(uuid.clone(), clock, executed.is_none());
         self.status.update(|view| view.server_version = Some(version));
         let link = LinkedSource { connection, host, port, uuid };
@@ -244,12 +272,14 @@ impl Provider {
             Foreign { is_undecided: false, ..foreign.clone() }
         };
         let missing = Known { received: received.clone(), foreign }.lacking(executed);
-        if missing.is_empty()
-            || (self.options.failover.is_empty() && missing.of_server(uuid) == missing)
-        {
+        if missing.is_empty() || (self.is_only_source() && missing.of_server(uuid) == missing) {
             return Ok(());
         }
         Err(ConnectionError::Protocol(format!("this source {}", lacks(&missing))))
+    }
+
+    fn is_only_source(&self) -> bool {
+        self.options.failover.is_empty() && self.options.group.is_none()
     }
 
     /// A damaged event is requested once more, as the network may have damaged it. An event that is

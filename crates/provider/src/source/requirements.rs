@@ -1,11 +1,12 @@
 //! The requirements for a source, as rules over the facts about a server. Pure.
 
+use crate::server::group::{MEMBERS_PRIVILEGE, Membership, Standing};
 use crate::server::{Finding, Place, ServerFacts};
 
-/// Judges a source by what replication needs of it; `server_id` is the channel's own. An error among the
-/// findings is a reason not to start.
+/// Judges a source by what replication needs of it; `server_id` is the channel's own, and with `discovers` the
+/// members of its group may take over. An error among the findings is a reason not to start.
 #[must_use]
-pub fn requirements(source: &ServerFacts, server_id: u32) -> Vec<Finding> {
+pub fn requirements(source: &ServerFacts, server_id: u32, discovers: bool) -> Vec<Finding> {
     vec![
         privileges(source),
         binary_log(source),
@@ -13,6 +14,7 @@ pub fn requirements(source: &ServerFacts, server_id: u32) -> Vec<Finding> {
         row_image(source),
         gtids(source),
         identity(source, server_id),
+        group(source, discovers),
     ]
 }
 
@@ -123,9 +125,48 @@ fn identity(source: &ServerFacts, server_id: u32) -> Finding {
     }
 }
 
+fn group(source: &ServerFacts, discovers: bool) -> Finding {
+    const CHECK: &str = "source.group";
+    let grant = format!("GRANT {MEMBERS_PRIVILEGE} TO {};", source.grants.account());
+    let discover = "[channel.source] discover = \"group\"";
+    let name = source.text("group_replication_group_name");
+    match (&source.group, discovers) {
+        (Membership::None, false) => Finding::ok(CHECK, "it is in no group"),
+        (Membership::None, true) => {
+            Finding::error(CHECK, "it is in no group, which source.discover asks for")
+                .fix(Place::Configuration, "[channel.source] host and port of a member, or no discover")
+        }
+        (Membership::Hidden, true) => {
+            Finding::error(CHECK, "the account can't read the members of its group, as source.discover does")
+                .fix(Place::Source, grant)
+        }
+        (Membership::Hidden, false) => Finding::warning(
+            CHECK,
+            format!("it is a member of the group {name}: the channel falls behind if this member leaves it"),
+        )
+        .fix(Place::Configuration, format!("{discover}, after on the source: {grant}")),
+        (Membership::Known(view), _) => match (view.standing(), discovers) {
+            (Standing::Healthy { .. }, true) => Finding::ok(CHECK, view.line()),
+            (Standing::Healthy { .. }, false) => Finding::warning(
+                CHECK,
+                "it is a member of a group: the channel falls behind if this member leaves it",
+            )
+            .fix(Place::Configuration, discover),
+            (Standing::Unfit(why), true) => {
+                Finding::warning(CHECK, format!("{why}; a member that serves is followed"))
+            }
+            (Standing::Unfit(why), false) => {
+                Finding::warning(CHECK, format!("it belongs to the group {name}, and {why}"))
+                    .fix(Place::Configuration, discover)
+            }
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::group::{GroupView, Member};
     use crate::server::{Grants, Level, Version};
 
     const GOOD: [(&str, &str); 6] = [
@@ -149,7 +190,7 @@ mod tests {
     }
 
     fn found(source: &ServerFacts) -> Vec<(&'static str, Level, String)> {
-        requirements(source, 42)
+        requirements(source, 42, false)
             .into_iter()
             .filter(|finding| finding.level != Level::Ok)
             .map(|mut finding| {
@@ -215,6 +256,37 @@ mod tests {
                     .to_owned()
             )]
         );
+    }
+
+    #[test]
+    fn a_member_of_a_group_is_named_with_the_way_to_follow_the_group() {
+        let group = |membership, discovers| {
+            let mut source = good();
+            source.group = membership;
+            let found = requirements(&source, 42, discovers);
+            let found = found.into_iter().find(|finding| finding.check == "source.group");
+            let found = found.expect("always there");
+            (found.level, found.line())
+        };
+        let member = |state: &str| {
+            let address = ("db1".to_owned(), 3306);
+            let state = state.to_owned();
+            let member = Member { is_asked: true, address, state, is_primary: Some(true) };
+            Membership::Known(GroupView { members: vec![member] })
+        };
+        for (membership, discovers, level, part) in [
+            (Membership::None, false, Level::Ok, "in no group"),
+            (Membership::None, true, Level::Error, "source.discover"),
+            (Membership::Hidden, true, Level::Error, "GRANT SELECT ON performance_schema"),
+            (Membership::Hidden, false, Level::Warning, "discover = \"group\", after"),
+            (member("ONLINE"), true, Level::Ok, "db1:3306 ONLINE PRIMARY"),
+            (member("ONLINE"), false, Level::Warning, "discover = \"group\""),
+            (member("ERROR"), true, Level::Warning, "is ERROR"),
+            (member("ERROR"), false, Level::Warning, "is ERROR"),
+        ] {
+            let (is, line) = group(membership, discovers);
+            assert!(is == level && line.contains(part), "{is:?} {line}");
+        }
     }
 
     #[test]

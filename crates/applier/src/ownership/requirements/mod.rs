@@ -1,8 +1,10 @@
 //! The requirements for a target, as rules over the facts about a server. Pure.
 
+mod group;
 mod mariadb;
 mod privileges;
 
+use csa_provider::server::group::Membership;
 use csa_provider::server::{Finding, Place, ServerFacts, Vendor};
 use csa_provider::source::gtid_steps;
 
@@ -40,6 +42,9 @@ pub fn requirements(
             privileges::definitions(target, source.has_tags),
         ],
     };
+    if vendor == Vendor::MySql {
+        found.extend(group::requirements(target, options));
+    }
     found.push(function_creators(target));
     found.push(packet(target, source.packet, executor));
     found
@@ -53,6 +58,11 @@ fn writable(target: &ServerFacts) -> Finding {
         Vendor::MySql57 => (&["SUPER"][..], "SUPER"),
         Vendor::MariaDb => (&["READ_ONLY ADMIN"][..], "READ_ONLY ADMIN"),
     };
+    if target.is_on("super_read_only") && target.group != Membership::None {
+        let why = "super_read_only=ON: a group sets it on members that must not be written to";
+        return Finding::error(CHECK, why)
+            .fix(Place::Configuration, "[channel.target] discover = \"group\"");
+    }
     if target.is_on("super_read_only") {
         let finding = Finding::error(CHECK, "super_read_only=ON: nobody can write there");
         // `read_only` stays ON, which an account without the privilege would meet next; OFF clears both

@@ -1,8 +1,10 @@
 use std::collections::BTreeMap;
 
+use csa_provider::server::group::{GroupView, Member, Membership};
 use csa_provider::server::{Grants, Level, ServerFacts, Version};
 
 use super::*;
+use crate::server::route::Route;
 
 fn options() -> TargetOptions {
     crate::server::scripted::options()
@@ -210,5 +212,77 @@ fn other_vendors_have_rules_and_statements_of_their_own() {
     ] {
         strict.variables.insert(variable.to_owned(), value.to_owned());
         assert_eq!(named(&strict, &options(), check).level, Level::Error);
+    }
+}
+
+/// A member whose group has a primary, another secondary and it.
+fn member(state: &str, is_primary: bool) -> ServerFacts {
+    let member = |port, state: &str, is_primary| Member {
+        is_asked: port == 1,
+        address: (format!("db{port}"), port),
+        state: state.to_owned(),
+        is_primary: Some(is_primary),
+    };
+    let members = vec![
+        member(1, state, is_primary),
+        member(2, "ONLINE", !is_primary),
+        member(3, "ONLINE", false),
+    ];
+    let read_only = if is_primary { "OFF" } else { "ON" };
+    let settings = [
+        ("super_read_only", read_only),
+        ("group_replication_group_name", "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"),
+        ("group_replication_transaction_size_limit", "150000000"),
+    ];
+    let variables: Vec<_> = GOOD.into_iter().chain(settings).collect();
+    ServerFacts {
+        group: Membership::Known(GroupView { members }),
+        ..server("9.7.4", &variables, &[ALL])
+    }
+}
+
+#[test]
+fn only_the_primary_of_a_group_is_a_target() {
+    let alone = options();
+    let discovers = TargetOptions { route: Route::new(Vec::new(), true), ..options() };
+    let line = |target: &ServerFacts, options: &TargetOptions| {
+        let finding = named(target, options, "target.group");
+        (finding.level, finding.line())
+    };
+    for (target, options, level, part) in [
+        (good(), &alone, Level::Ok, "in no group"),
+        (good(), &discovers, Level::Error, "target.discover"),
+        (member("ONLINE", true), &discovers, Level::Ok, "db1:1 ONLINE PRIMARY"),
+        (member("ONLINE", true), &alone, Level::Warning, "discover = \"group\""),
+        (member("ONLINE", false), &alone, Level::Error, "host = \"db2\", port = 2"),
+        (member("RECOVERING", false), &alone, Level::Error, "RECOVERING"),
+    ] {
+        let (is, line) = line(&target, options);
+        assert!(is == level && line.contains(part), "{is:?} {line}");
+    }
+    let hidden = ServerFacts { group: Membership::Hidden, ..good() };
+    let (level, text) = line(&hidden, &discovers);
+    assert!(level == Level::Error && text.contains("GRANT SELECT ON performance_schema"), "{text}");
+    // No fix makes a secondary writable.
+    let fix = named(&member("ONLINE", false), &alone, "target.read_only").line();
+    assert!(fix.contains("discover") && !fix.contains("SET PERSIST"), "{fix}");
+}
+
+#[test]
+fn a_group_gets_all_rows_and_takes_them() {
+    for (gtids, level) in [
+        (TargetGtids::Own, Level::Ok),
+        (TargetGtids::Mirror, Level::Error),
+        (TargetGtids::Source, Level::Warning),
+    ] {
+        let options = TargetOptions { gtids, ..options() };
+        assert_eq!(named(&member("ONLINE", true), &options, "target.group_gtids").level, level);
+    }
+    for (limit, level) in [("0", Level::Ok), ("150000000", Level::Ok), ("1000", Level::Warning)] {
+        let mut target = member("ONLINE", true);
+        let name = "group_replication_transaction_size_limit";
+        target.variables.insert(name.to_owned(), limit.to_owned());
+        let finding = named(&target, &options(), "target.group_transaction_size");
+        assert_eq!(finding.level, level, "{limit}");
     }
 }

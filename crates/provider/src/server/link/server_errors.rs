@@ -175,7 +175,8 @@ pub const RULES: &[Rule] = &[
         Away,
         Wait,
         Server,
-        "the server's group or cluster has no quorum, or this member is not ready",
+        "the server's group or cluster has no quorum, or this member is not ready; a COMMIT that is refused twice (3100) \
+         is too large for the group, and fails",
         &[
             (1047, "ER_UNKNOWN_COM_ERROR"),
             (3100, "ER_RUN_HOOK_ERROR"),
@@ -391,6 +392,7 @@ pub const RULES: &[Rule] = &[
             (1644, "ER_SIGNAL_EXCEPTION"),
             (1677, "ER_REPLICA_CONVERSION_FAILED"),
             (3098, "ER_BEFORE_DML_VALIDATION_ERROR"),
+            (3635, "ER_APPLIER_LOG_EVENT_VALIDATION_ERROR"),
             (3819, "ER_CHECK_CONSTRAINT_VIOLATED"),
         ],
     ),

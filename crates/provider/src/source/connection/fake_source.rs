@@ -44,6 +44,7 @@ pub(crate) fn options() -> SourceOptions {
         environment: Environment::default(),
         semi_sync: false,
         failover: Vec::new(),
+        group: None,
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::arrivals::Arrivals;
 use super::end::{Error, LinkEnd};
-use super::{Provider, executed};
+use super::{Provider, executed, membership};
 use crate::binlog::event::{EventType, RawEvent};
 use crate::binlog::gtid::GtidSet;
 use crate::source::assembler::Placement;
@@ -22,6 +22,8 @@ use crate::source::status::SourceStatus;
 
 /// The interval at which an idle source is checked for still having the history that was received.
 const HISTORY_CHECK: Duration = Duration::from_secs(10);
+/// The interval at which a member of a group is checked for still following its group.
+const MEMBER_CHECK: Duration = Duration::from_secs(5);
 
 /// A link on which the dump has begun.
 pub(super) struct LinkedSource<'a> {
@@ -183,17 +185,29 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         }
         self.awaited.take_if(|awaited| awaited.is_subset_of(&self.sink.received()));
         self.arrivals.heard(self.awaited.is_none());
-        if self.history.checked.elapsed() >= HISTORY_CHECK {
+        let is_member = self.provider.options.group.is_some();
+        let every = if is_member { MEMBER_CHECK } else { HISTORY_CHECK };
+        if self.history.checked.elapsed() >= every {
             self.arrivals.show(&self.provider.status, self.clock.known());
             // Over a connection of its own: this one carries nothing but events until the dump ends.
-            let lacking = self.lacking().await;
+            let (lacking, fault) = match self.look().await {
+                Ok((lacking, fault)) => (Ok(lacking), fault),
+                Err(error) => (Err(error), None),
+            };
             self.history.note(lacking)?;
+            if let Some(fault) = fault {
+                return Err(ConnectionError::Protocol(format!(
+                    "leaving this member for another one: {fault}"
+                ))
+                .into());
+            }
         }
         Ok(())
     }
 
-    /// Returns the received transactions of this source that it no longer has.
-    async fn lacking(&mut self) -> Result<GtidSet, ConnectionError> {
+    /// Returns the received transactions of this source that it no longer has, and why another member of its group
+    /// should take its place.
+    async fn look(&mut self) -> Result<(GtidSet, Option<String>), ConnectionError> {
         let LinkedSource { host, port, uuid, .. } = &self.link;
         let options = &self.provider.options;
         let mut connection = SourceConnection::connect(options, host, *port).await?;
@@ -202,8 +216,12 @@ impl<'a, S: TransactionSink> Following<'a, S> {
             let known = self.clock.learn(answer);
             self.provider.status.update(|view| view.clock = known);
         }
+        let fault = match options.group {
+            Some(_) => membership::fault(&mut connection).await,
+            None => None,
+        };
         connection.quit().await;
-        Ok(self.sink.received().of_server(uuid).difference(&executed?))
+        Ok((self.sink.received().of_server(uuid).difference(&executed?), fault))
     }
 }
 

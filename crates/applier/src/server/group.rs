@@ -1,0 +1,56 @@
+//! The group of a server that a session has reached.
+
+use std::time::Duration;
+
+use csa_provider::server::Version;
+use csa_provider::server::group::{GroupView, Member, Standing};
+
+use super::session::Session;
+use crate::error::{Error, Result};
+
+/// Checks that a member of a group is a primary that the group follows.
+///
+/// # Errors
+/// Returns the reason why it is none.
+pub(crate) fn primary(view: &GroupView, must_be_member: bool) -> std::result::Result<(), String> {
+    if view.members.is_empty() && !must_be_member {
+        return Ok(());
+    }
+    match view.standing() {
+        Standing::Unfit(why) => Err(why),
+        Standing::Healthy { is_primary: Some(true) } => Ok(()),
+        Standing::Healthy { .. } => Err("it is a secondary of its group".to_owned()),
+    }
+}
+
+/// Returns the server's group as the server sees it.
+pub(crate) async fn of(session: &mut Session) -> Result<GroupView> {
+    let version = Version::parse(session.version());
+    GroupView::read(session, &version).await
+}
+
+/// Waits until the server has applied what its group has committed so far. A new primary may answer before that
+/// (<https://dev.mysql.com/doc/refman/en/group-replication-consistency-guarantees.html>); one that has lost its
+/// majority does not answer at all.
+///
+/// # Errors
+/// Returns [`Error::Unfit`] after `patience`; the session can't be used any more.
+pub(crate) async fn catch_up(session: &mut Session, patience: Duration) -> Result<()> {
+    let is_online = |member: &Member| member.is_asked && member.state == "ONLINE";
+    // A server that left its group takes no such wait (3796).
+    if !of(session).await?.members.iter().any(is_online) {
+        return Ok(());
+    }
+    session.run("SET SESSION group_replication_consistency='BEFORE'").await?;
+    let waited = tokio::time::timeout(patience, session.run("BEGIN;COMMIT")).await;
+    let Ok(waited) = waited else {
+        // Its answer would be taken for the next one's.
+        session.hang_up().await;
+        let address = session.address().to_owned();
+        let why =
+            "it has not applied what its group committed, or has lost the majority".to_owned();
+        return Err(Error::Unfit { address, why });
+    };
+    waited?;
+    session.run("SET SESSION group_replication_consistency=DEFAULT").await.map(drop)
+}

@@ -1,0 +1,250 @@
+//! The server that is the target now, among those that may be: the configured one, those of `target.failover`, and the
+//! members of its group.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use csa_provider::binlog::{ParseGtidError, Uuid};
+use csa_provider::server::facts::{Ask, TextRow, first, texts};
+use csa_provider::server::group::{
+    Address, Candidates, GroupView, KnownMembers, MEMBERS_PRIVILEGE, Membership, Standing,
+};
+use csa_provider::server::link::{Limits, Link, Side};
+use csa_provider::server::{ServerFacts, Version};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tracing::info;
+
+use crate::error::{Error, Result};
+use crate::options::TargetOptions;
+use crate::server::group::primary;
+use crate::server::port::TargetLink;
+
+/// `ER_TABLEACCESS_DENIED_ERROR`.
+const DENIED: u16 = 1142;
+
+/// The way to the target; all sessions of a channel share it, cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Route(Arc<SharedRoute>);
+
+#[derive(Debug, Default)]
+struct SharedRoute {
+    /// Tried after the configured server.
+    failover: Vec<Address>,
+    /// The members of the target's group are found, and its primary is the target.
+    discovers: bool,
+    known: KnownMembers,
+    /// The server that was found last; `None` for the configured one.
+    now: watch::Sender<Option<Address>>,
+    /// The next connection need not look for it.
+    is_settled: AtomicBool,
+    settling: tokio::sync::Mutex<()>,
+    group: Mutex<GroupOfTarget>,
+}
+
+/// The group that the target was seen to be in.
+#[derive(Debug, Default)]
+struct GroupOfTarget {
+    /// The UUIDs of the group's GTIDs.
+    uuids: Vec<Uuid>,
+    /// The account sees its members.
+    is_visible: bool,
+}
+
+impl Route {
+    #[must_use]
+    pub fn new(failover: Vec<Address>, discovers: bool) -> Self {
+        Self(Arc::new(SharedRoute { failover, discovers, ..SharedRoute::default() }))
+    }
+
+    /// Returns true if the members of the target's group are found.
+    #[must_use]
+    pub fn discovers(&self) -> bool {
+        self.0.discovers
+    }
+
+    /// Returns the server that was found last; `None` for the configured one.
+    #[must_use]
+    pub fn now(&self) -> Option<Address> {
+        self.0.now.borrow().clone()
+    }
+
+    /// The target was lost, or refuses: the next connection looks for it again.
+    pub(crate) fn forget(&self) {
+        self.0.is_settled.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits until another server than that at `address` is the target.
+    pub(crate) async fn moved_from(&self, address: &str) {
+        let mut now = self.0.now.subscribe();
+        let is_other = |now: &Option<Address>| {
+            now.as_ref().is_some_and(|(host, port)| format!("{host}:{port}") != address)
+        };
+        // The sender lives as long as `self`.
+        let _ = now.wait_for(is_other).await;
+    }
+
+    /// Keeps what the look at the target has found about its group.
+    pub(crate) fn note(&self, target: &ServerFacts) {
+        let uuids = ["group_replication_group_name", "group_replication_view_change_uuid"];
+        let uuids = uuids.iter().filter_map(|name| target.text(name).parse().ok()).collect();
+        let is_visible = matches!(target.group, Membership::Known(_));
+        *self.0.group.lock() = GroupOfTarget { uuids, is_visible };
+    }
+
+    /// Returns true if the target was seen to be in a group, whose members the account sees.
+    pub(crate) fn is_of_group(&self) -> bool {
+        self.0.group.lock().is_visible
+    }
+
+    /// Returns the UUIDs of the GTIDs that the target's group gives its transactions.
+    pub(crate) fn group_uuids(&self) -> Vec<Uuid> {
+        self.0.group.lock().uuids.clone()
+    }
+}
+
+/// Finds the server that is the target now, if it is not known.
+///
+/// # Errors
+/// Those of the server that was asked last; [`Error::Unfit`] if it can't be the target now.
+pub(super) async fn settle(target: &TargetOptions) -> Result<()> {
+    let route = &target.route.0;
+    if route.failover.is_empty() && !route.discovers || target.socket.is_some() {
+        return Ok(());
+    }
+    let _one = route.settling.lock().await;
+    if route.is_settled.load(Ordering::SeqCst) {
+        return Ok(());
+    }
+    let configured = (target.host.clone(), target.port);
+    let last = target.route.now().unwrap_or_else(|| configured.clone());
+    let named = std::iter::once(configured).chain(route.failover.iter().cloned());
+    let mut candidates =
+        Candidates::new(std::iter::once(last.clone()).chain(named).chain(route.known.get()));
+    let mut refusal = None;
+    while let Some(address) = candidates.next() {
+        match look(target, &address, &mut candidates).await {
+            Ok(()) => {
+                if address != last {
+                    info!(host = %address.0, port = address.1, "another server is the target now");
+                }
+                let is_same = target.route.now().as_ref() == Some(&address);
+                if !is_same {
+                    route.now.send_replace(Some(address));
+                }
+                route.is_settled.store(true, Ordering::SeqCst);
+                return Ok(());
+            }
+            // A server that answers says more than one that does not.
+            Err(error) if !matches!(refusal, Some(Error::Unfit { .. })) => refusal = Some(error),
+            Err(error @ Error::Unfit { .. }) => refusal = Some(error),
+            Err(_) => {}
+        }
+    }
+    Err(refusal.unwrap_or(Error::Unfit { address: target.address(), why: "no address".to_owned() }))
+}
+
+/// Finds out whether the server at `address` can be the target; other members of its group become candidates.
+async fn look(
+    target: &TargetOptions,
+    address: &Address,
+    candidates: &mut Candidates,
+) -> Result<()> {
+    let name = format!("{}:{}", address.0, address.1);
+    let link = Link::connect(&target.link_at(Side::Target, address)).await;
+    let link = link.map_err(|source| Error::Target { address: name.clone(), source })?;
+    let version = Version::parse(link.server_version());
+    let mut asked = Asked { link: Box::new(link), address: name.clone() };
+    let outcome = judge(target, &version, address, candidates, &mut asked).await;
+    asked.link.quit().await;
+    outcome?.map_err(|why| Error::Unfit { address: name, why })
+}
+
+/// Returns the reason why a server can't be the target now.
+async fn judge(
+    target: &TargetOptions,
+    version: &Version,
+    address: &Address,
+    candidates: &mut Candidates,
+    asked: &mut Asked,
+) -> Result<std::result::Result<(), String>> {
+    if version.is_mariadb() {
+        return writable(address, candidates, asked).await;
+    }
+    let route = &target.route.0;
+    let view = match GroupView::read(asked, version).await {
+        Ok(view) => view,
+        Err(error) if error.code() == Some(DENIED) && !route.discovers => GroupView::default(),
+        Err(error) if error.code() == Some(DENIED) => {
+            return Ok(Err(format!(
+                "target.discover needs GRANT {MEMBERS_PRIVILEGE} for the account ({error})"
+            )));
+        }
+        Err(error) => return Err(error),
+    };
+    if route.discovers {
+        let members = view.addresses(true);
+        candidates.learn(members.iter().cloned());
+        if matches!(view.standing(), Standing::Healthy { .. }) {
+            route.known.note(members);
+        }
+    }
+    match primary(&view, route.discovers) {
+        Ok(()) => writable(address, candidates, asked).await,
+        Err(why) => Ok(Err(why)),
+    }
+}
+
+/// Returns the reason why a server is no target any more, as its group is now.
+pub(super) async fn fault(link: Box<dyn TargetLink>, address: &str) -> Option<String> {
+    let mut asked = Asked { link, address: address.to_owned() };
+    let version = asked.ask("SELECT @@version", Limits::SETTING).await.ok()?;
+    let version = Version::parse(&first(version).unwrap_or_default());
+    let view = GroupView::read(&mut asked, &version).await;
+    asked.link.quit().await;
+    primary(&view.ok()?, true).err()
+}
+
+/// A server with `read_only` may take the writes of our account, and is taken only if no other server is writable.
+async fn writable(
+    address: &Address,
+    candidates: &mut Candidates,
+    asked: &mut Asked,
+) -> Result<std::result::Result<(), String>> {
+    const QUERY: &str =
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only')";
+    let rows = asked.ask(QUERY, Limits::LIST).await?;
+    let is_on = |name: &str| {
+        rows.iter().any(|row| {
+            matches!(row.as_slice(), [Some(variable), Some(value)] if variable == name && value == "ON")
+        })
+    };
+    if is_on("super_read_only") {
+        return Ok(Err("super_read_only=ON: nobody can write there".to_owned()));
+    }
+    match is_on("read_only") && candidates.set_aside(address) {
+        true => Ok(Err("read_only=ON".to_owned())),
+        false => Ok(Ok(())),
+    }
+}
+
+/// A server that may be the target.
+struct Asked {
+    link: Box<dyn TargetLink>,
+    address: String,
+}
+
+impl Ask for Asked {
+    type Error = Error;
+
+    async fn ask(&mut self, query: &str, limits: Limits) -> Result<Vec<TextRow>> {
+        let rows = self.link.query(query, limits).await;
+        let rows =
+            rows.map_err(|source| Error::Target { address: self.address.clone(), source })?;
+        Ok(rows.into_iter().map(texts).collect())
+    }
+
+    fn unreadable(&self, variable: &str, why: ParseGtidError) -> Error {
+        Error::GtidSet { place: format!("{variable} of target {}", self.address), source: why }
+    }
+}
