@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::answer::{Answer, Warning};
 use super::connect::connect;
 use super::room::{Room, RoomOfSession};
+use super::route::Route;
 use crate::error::Result;
 use crate::options::{TargetGtids, TargetOptions};
 
@@ -63,11 +64,16 @@ impl Target {
         Self { options: Arc::new(options), connector: Arc::new(connector), room }
     }
 
-    /// Returns the same account and settings on another server.
+    /// Returns the same account and settings on another server, and on no other in its place.
     #[must_use]
     pub fn at(&self, host: &str, port: u16) -> Self {
-        let options =
-            TargetOptions { host: host.to_owned(), port, socket: None, ..(*self.options).clone() };
+        let options = TargetOptions {
+            host: host.to_owned(),
+            port,
+            socket: None,
+            route: Route::new(Vec::new(), false),
+            ..(*self.options).clone()
+        };
         Self { options: Arc::new(options), ..self.clone() }
     }
 
