@@ -35,6 +35,8 @@ async fn nothing_is_missing_after_kills_of_the_daemon() {
     write_for(&source, &busy(), Duration::from_secs(1)).await;
     archived(&daemon, &source).await;
     assert_eq!(view(&daemon)["missing_transactions_total"], 0);
+    let checked = daemon.command(&["check", "--connect"]).out;
+    assert!(checked.contains("its last history is"), "{checked}");
     let said = daemon.commanded(&["archive", "verify"]);
     let restored_to = Server::start("restored", &[]);
     restored(&daemon, &restored_to, &[]);

@@ -14,6 +14,7 @@ use super::arguments::CheckArguments;
 use super::check_notify::{self, TestedReceiver};
 use super::output::say;
 use super::verify::{chosen, other_reader};
+use crate::archive::store::Archive;
 use crate::channel::{Supervisor, overlap, read_rules};
 use crate::config::{ChannelSettings, Config};
 use crate::host::{Failure, logging, runtime};
@@ -106,8 +107,29 @@ async fn look(
     let selection = Replicated::new(&settings.filters);
     let mut report = crate::servers::check(&options, &selection).await;
     report.findings.extend(same_tables(settings, all).await);
+    report.findings.extend(archive(settings).await);
     report.findings.extend(refusal(settings, &report).await);
     Ok(report)
+}
+
+/// Returns whether the channel's archive answers. No start waits for it.
+async fn archive(settings: &ChannelSettings) -> Option<Finding> {
+    const CHECK: &str = "archive";
+    let options = settings.archive.as_ref()?;
+    let histories = match Archive::open(&options.location, &settings.name) {
+        Ok(archive) => archive.histories().await,
+        Err(error) => Err(error),
+    };
+    Some(match histories {
+        Ok(histories) => match histories.last() {
+            Some(last) => Finding::ok(CHECK, format!("it answers, and its last history is {last}")),
+            None => Finding::ok(CHECK, "it answers, and has nothing of this channel yet"),
+        },
+        Err(error) => Finding::warning(CHECK, error.to_string()).fix(
+            Place::Configuration,
+            "[channel.archive] url and options, or the keys in the environment of this command and of the daemon",
+        ),
+    })
 }
 
 /// Returns the channels of the file, and others known to the target, that write the same tables

@@ -78,10 +78,14 @@ pub(crate) fn copy_tables(
         );
         return Ok(());
     }
-    running.is_whole()?;
-    say!(
-        "the tables are copies of the source's; the daemon compares all of their rows now, unless copy.verify is false"
-    );
+    match running.ends_copy()? {
+        true => say!(
+            "the tables are copies of the source's; the daemon compares all of their rows now, unless copy.verify is false"
+        ),
+        false => say!(
+            "another daemon has the channel now: it applies what changed meanwhile, and adds unique keys and foreign keys"
+        ),
+    }
     Ok(())
 }
 
@@ -152,15 +156,17 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until the tables have converged.
-    fn is_whole(&self) -> Result<(), Failure> {
+    /// Waits until the tables have converged. Returns false if another daemon has taken the channel over, which ends
+    /// the copy as well.
+    fn ends_copy(&self) -> Result<bool, Failure> {
         loop {
             let view = self.view()?;
             self.check(&view)?;
-            if view.state == ChannelState::Running {
-                return Ok(());
+            match view.state {
+                ChannelState::Running => return Ok(true),
+                ChannelState::Standby => return Ok(false),
+                _ => std::thread::sleep(POLL),
             }
-            std::thread::sleep(POLL);
         }
     }
 

@@ -40,10 +40,12 @@ pub(crate) enum EventKind {
     VerifyDiffers,
     /// The tables that differed are equal again.
     VerifyEqual,
+    /// Transactions left the relay store before they were archived.
+    ArchiveGap,
 }
 
 impl EventKind {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Failed,
         Self::Recovered,
         Self::WaitingForSource,
@@ -59,6 +61,7 @@ impl EventKind {
         Self::CopyDiffers,
         Self::VerifyDiffers,
         Self::VerifyEqual,
+        Self::ArchiveGap,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -78,6 +81,7 @@ impl EventKind {
             Self::CopyDiffers => "copy_differs",
             Self::VerifyDiffers => "verify_differs",
             Self::VerifyEqual => "verify_equal",
+            Self::ArchiveGap => "archive_gap",
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::event::EventKind;
 use super::state::Standing;
+use crate::host::counted;
 use crate::observe::view::{ChannelState, ChannelView};
 
 /// Changes of state that are sent in a time of `quiet`.
@@ -40,6 +41,7 @@ pub(super) struct Tracker {
     sent: VecDeque<Instant>,
     copy: CopyTracker,
     verify: VerifyTracker,
+    archive: ArchiveTracker,
 }
 
 impl Tracker {
@@ -52,13 +54,15 @@ impl Tracker {
             sent: VecDeque::new(),
             copy: CopyTracker::default(),
             verify: VerifyTracker::default(),
+            archive: ArchiveTracker::default(),
         }
     }
 
     /// Takes the view of this moment.
     pub(super) fn take(&mut self, now: Instant, view: &ChannelView, rules: Rules) -> Vec<Change> {
         let (of_copy, of_verify) = (self.copy.take(view), self.verify.take(view));
-        self.state(now, view, rules).into_iter().chain(of_copy).chain(of_verify).collect()
+        let others = of_copy.into_iter().chain(of_verify).chain(self.archive.take(view));
+        self.state(now, view, rules).into_iter().chain(others).collect()
     }
 
     fn state(&mut self, now: Instant, view: &ChannelView, rules: Rules) -> Option<Change> {
@@ -170,11 +174,37 @@ impl VerifyTracker {
     }
 }
 
+/// The gaps of the archive.
+#[derive(Debug, Default)]
+struct ArchiveTracker {
+    /// Missing transactions that were sent.
+    known: u64,
+}
+
+impl ArchiveTracker {
+    fn take(&mut self, view: &ChannelView) -> Option<Change> {
+        let missing = view.archive.as_ref()?.missing_transactions_total;
+        let more = missing.saturating_sub(std::mem::replace(&mut self.known, missing));
+        let detail = || {
+            let more = counted(more, "transaction");
+            format!("{more} left the relay store before they were archived: make a new backup")
+        };
+        let change = || Change {
+            kind: Some(EventKind::ArchiveGap),
+            standing: None,
+            detail: Some(detail()),
+            changes: 1,
+        };
+        (more > 0).then(change)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::observe::view::{
-        CopyCheckView, CopyView, DifferingTableView, ErrorView, VerifyResultView, VerifyView,
+        ArchiveView, CopyCheckView, CopyView, DifferingTableView, ErrorView, VerifyResultView,
+        VerifyView,
     };
 
     const RULES: Rules = Rules { after: Duration::from_secs(30), quiet: Duration::from_secs(300) };
@@ -211,6 +241,19 @@ mod tests {
     }
 
     const RUNNING: ChannelState = ChannelState::Running;
+
+    #[test]
+    fn each_gap_of_the_archive_is_sent_once() {
+        let mut run = Run::new(None);
+        let archived = |missing_transactions_total| ChannelView {
+            archive: Some(ArchiveView { missing_transactions_total, ..ArchiveView::default() }),
+            ..view(RUNNING)
+        };
+        assert_eq!(run.at(0, &archived(0)), []);
+        assert_eq!(run.at(1, &archived(7)), [("archive_gap", 1)]);
+        assert_eq!(run.at(2, &archived(7)), []);
+        assert_eq!(run.at(3, &archived(8)), [("archive_gap", 1)]);
+    }
 
     #[test]
     fn a_failure_is_sent_at_once_and_its_end_when_it_lasts() {

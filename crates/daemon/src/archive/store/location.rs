@@ -15,11 +15,19 @@ use reqwest::Url;
 use super::{ArchiveError, Result};
 
 /// A URL and options of its client, for example `aws_endpoint`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct ArchiveLocation {
     /// Without secrets: a URL with a password is refused.
     pub(crate) url: String,
     pub(crate) options: BTreeMap<String, String>,
+}
+
+/// Shows no values of options, which may be keys.
+impl std::fmt::Debug for ArchiveLocation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let keys: Vec<&String> = self.options.keys().collect();
+        f.debug_struct("ArchiveLocation").field("url", &self.url).field("options", &keys).finish()
+    }
 }
 
 /// Attempts of one request: a channel's own pauses do the rest.
