@@ -265,3 +265,32 @@ async fn a_pair_starts_again_after_one_of_its_servers_was_replaced_by_a_replica(
         silent(&daemon, &replica, &b).await;
     }
 }
+
+/// A daemon on each side of a pair must never apply what the other one keeps on its target.
+#[test]
+fn every_table_that_the_daemon_makes_is_its_own() {
+    fn names(folder: &std::path::Path, found: &mut std::collections::BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                names(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("text");
+                for rest in text.split("EXISTS csa.").skip(1) {
+                    let is_of_name = |c: char| c.is_ascii_lowercase() || c == '_';
+                    let end = rest.find(|c| !is_of_name(c)).unwrap_or(rest.len());
+                    found.extend((end > 0).then(|| rest[..end].to_owned()));
+                }
+            }
+        }
+    }
+    let mut found = std::collections::BTreeSet::new();
+    names(&csa_tests::repository().join("crates/applier/src"), &mut found);
+    assert!(found.len() >= 9, "{found:?}");
+    for name in found {
+        assert!(
+            csa_scheduler::filter::is_own(b"csa", name.as_bytes()),
+            "csa.{name} is not left out"
+        );
+    }
+}

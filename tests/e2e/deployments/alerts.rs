@@ -237,7 +237,10 @@ async fn every_alert_fires_and_resolves_on_a_live_daemon() {
     compare(&site.source, &site.target).await;
     let none = |firing: &BTreeSet<_>| firing.is_empty();
     site.prometheus.wait("nothing fires in the end", none).await;
-    let all: BTreeSet<String> = names_of_alerts().into_iter().collect();
+    // An archive that is away, and its gaps, are those of tests/e2e/archive; promtool tests the rules.
+    let elsewhere = ["CsaArchiveFailing", "CsaArchiveGap"];
+    let all: BTreeSet<String> =
+        names_of_alerts().into_iter().filter(|name| !elsewhere.contains(&name.as_str())).collect();
     assert_eq!(site.seen, all, "alerts without a condition in this test, or without a rule");
 }
 
