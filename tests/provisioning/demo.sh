@@ -34,7 +34,7 @@ shown "$WORK/demo.log" '^recovered after [0-9.]+ s: .* the target has all [0-9,]
     die "the summary is not complete: $(<"$WORK/demo.log")"
 shown "$WORK/demo.log" '^peak lag: csa-daemon [0-9.]+ s .*, native replica [0-9.]+ s$' >/dev/null
 shown "$WORK/demo.log" '^killed: .* recovered after [0-9.]+ s .*, nothing lost$' >/dev/null
-say "$(shown "$WORK/demo.log" '^EQUAL: [1-9]')"
+say "$(shown "$WORK/demo.log" '^EQUAL: [1-9]'): source and target are equal"
 
 # --- kept until Ctrl-C ------------------------------------------------------------------------------
 
