@@ -107,6 +107,18 @@ fn to_do(view: &ChannelView) -> Vec<String> {
                 vec![format!("change what the error names, then: {}", command("restart"))]
             });
         }
+        ChannelState::WaitingForSource | ChannelState::WaitingForTarget
+            if view.state_detail.contains("may not replicate") =>
+        {
+            "run that statement; reception resumes on its own".to_owned()
+        }
+        ChannelState::WaitingForSource | ChannelState::WaitingForTarget
+            if view.state_detail.contains("error 1045") =>
+        {
+            "write the account's password into its password_file, which is read at each login; the channel resumes \
+             on its own (docs/passwords.md)"
+                .to_owned()
+        }
         ChannelState::WaitingForSource => {
             "check that the source runs and can be reached from here; reception resumes on its own"
                 .to_owned()

@@ -74,3 +74,21 @@ fn each_state_says_what_to_do() {
     let steps = "what to do     1. skip it\n               2. repair the row\n";
     assert!(text.contains(steps), "{text}");
 }
+
+#[test]
+fn a_refused_password_has_a_step_of_its_own() {
+    let text = |detail: &str| {
+        let state = ChannelState::WaitingForTarget;
+        one_channel(&ChannelView {
+            state,
+            state_detail: detail.to_owned(),
+            ..ChannelView::default()
+        })
+    };
+    let refused = "target db7:3306: error 1045: Access denied for user 'csa'@'db1'";
+    assert!(text(refused).contains("password_file"), "{}", text(refused));
+    assert!(!text("target db7:3306: Connection refused").contains("password_file"));
+    let revoked =
+        "error 1045: 'repl'@'%' has logged in and may not replicate. On the source: GRANT";
+    assert!(text(revoked).contains("run that statement"), "{}", text(revoked));
+}
