@@ -25,12 +25,12 @@ fn folder() -> TempDir {
     TempDir::with_prefix("csa-archive-").expect("a temporary directory")
 }
 
-fn view(daemon: &Daemon) -> Value {
+pub(crate) fn view(daemon: &Daemon) -> Value {
     daemon.status()["channels"][0]["archive"].clone()
 }
 
 /// Waits until everything that the source has committed is archived.
-async fn archived(daemon: &Daemon, source: &Server) {
+pub(crate) async fn archived(daemon: &Daemon, source: &Server) {
     let executed = source.gtid_executed().await;
     eventually("all is archived", DRAIN, async || {
         let archive = view(daemon);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use csa_tests::{
     Daemon, Load, LoadOptions, Mount, Proxy, Server, compare, eventually, free_port, prepare,
 };
-use serde_json::Value;
 
 use crate::DRAIN;
+use crate::archive::{archived, view};
 
 const BUCKET: &str = "backups";
 
@@ -54,19 +54,6 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-fn view(daemon: &Daemon) -> Value {
-    daemon.status()["channels"][0]["archive"].clone()
-}
-
-async fn archived(daemon: &Daemon, source: &Server) {
-    let executed = source.gtid_executed().await;
-    eventually("all is archived", DRAIN, async || {
-        let archive = view(daemon);
-        archive["archived_transaction_set"] == executed && archive["lag_seconds"] == 0.0
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -177,13 +177,17 @@ impl Archive {
             false => PutMode::Create,
         };
         let options = PutOptions { mode, ..PutOptions::default() };
-        let put = self.store.put_opts(path, bytes.clone().into(), options);
-        match self.within(&format!("writing {path}"), put).await {
-            Ok(_) => {}
-            // A lost answer, or another writer: what is there decides.
-            Err(ArchiveError::Overtaken { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        let put = async {
+            match self.store.put_opts(path, bytes.clone().into(), options).await {
+                // A lost answer, or another writer: what is there decides.
+                Err(
+                    object_store::Error::AlreadyExists { .. }
+                    | object_store::Error::Precondition { .. },
+                ) => Ok(()),
+                put => put.map(drop),
+            }
+        };
+        self.within(&format!("writing {path}"), put).await?;
         let found = self.within(&format!("reading back {path}"), self.bytes(path)).await?;
         match found {
             Some(found) => Ok(found == bytes),
@@ -226,7 +230,7 @@ impl Archive {
         let listed = self.store.list(Some(folder)).try_collect();
         // A long list comes in many answers.
         let listed = tokio::time::timeout(PATIENCE * 10, listed).await;
-        listed.map_err(|_| self.away(&what, "no answer"))?.map_err(|error| self.of(&what, error))
+        listed.map_err(|_| self.away(&what, "no answer"))?.map_err(|error| self.of(&what, &error))
     }
 
     async fn within<T>(
@@ -235,19 +239,13 @@ impl Archive {
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
         match tokio::time::timeout(PATIENCE, request).await {
-            Ok(answer) => answer.map_err(|error| self.of(what, error)),
+            Ok(answer) => answer.map_err(|error| self.of(what, &error)),
             Err(_) => Err(self.away(what, format!("no answer within {} s", PATIENCE.as_secs()))),
         }
     }
 
-    fn of(&self, what: &str, error: object_store::Error) -> ArchiveError {
-        match error {
-            object_store::Error::AlreadyExists { .. }
-            | object_store::Error::Precondition { .. } => {
-                ArchiveError::Overtaken { url: self.url.clone(), number: 0 }
-            }
-            error => self.away(what, causes(&error)),
-        }
+    fn of(&self, what: &str, error: &object_store::Error) -> ArchiveError {
+        self.away(what, causes(error))
     }
 
     fn away(&self, what: impl Into<String>, why: impl Into<String>) -> ArchiveError {
@@ -344,7 +342,7 @@ impl History {
         };
         let archive = self.archive.clone();
         let stream = got.into_stream();
-        Ok(stream.map_err(move |error| archive.of(&what, error)).boxed())
+        Ok(stream.map_err(move |error| archive.of(&what, &error)).boxed())
     }
 
     /// Deletes a file's index, and then the file.
@@ -359,7 +357,7 @@ impl History {
         let path = self.folder().join(file);
         match self.archive.store.delete(&path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(self.archive.of("deleting a file", error)),
+            Err(error) => Err(self.archive.of("deleting a file", &error)),
         }
     }
 

@@ -121,14 +121,7 @@ impl Provider {
                 }
                 LinkEnd::Fatal(error) => {
                     self.status.failed(&error, error.cause(), self.now());
-                    // Everything before it is to be applied, also what a full spool has no room for yet.
-                    tokio::select! {
-                        biased;
-                        () = stop.cancelled() => {}
-                        () = sink.stored() => {}
-                    }
-                    let gtid = open.filter(|_| error.is_of_transaction());
-                    return Err(ReceptionEnd { error: Arc::new(error), gtid });
+                    return Err(ReceptionEnd::after_rest(error, open, &mut sink, &stop).await);
                 }
                 LinkEnd::Fault(error) => {
                     // A link that broke says less than the members that are left do afterwards.

@@ -120,14 +120,7 @@ impl<R: Recording> RecordedProvider<R> {
                 }
                 ReadingEnd::Fatal(error) => {
                     self.status.failed(&error, error.cause(), now);
-                    // Everything before it is to be applied.
-                    tokio::select! {
-                        biased;
-                        () = stop.cancelled() => {}
-                        () = sink.stored() => {}
-                    }
-                    let gtid = open.filter(|_| error.is_of_transaction());
-                    return Err(ReceptionEnd { error: Arc::new(error), gtid });
+                    return Err(ReceptionEnd::after_rest(error, open, &mut sink, &stop).await);
                 }
             }
             let pause = pauses.jittered(0.75..1.25, &SystemChance);

@@ -47,9 +47,7 @@ impl ArchivedStream {
 
     /// Returns what the archive has for a target that has `received`.
     pub(super) async fn extent(&mut self, received: &GtidSet) -> Result<Extent> {
-        self.open(received).await?;
-        let history = self.at.as_ref().map(|place| place.history.clone());
-        let Some(history) = history else { return Ok(Extent::default()) };
+        let (history, _) = choose(&self.archive, self.wanted.as_deref(), received).await?;
         let numbers = history.objects().await?.numbers;
         let mut extent = Extent::default();
         if let Some(&last) = numbers.last()

@@ -11,7 +11,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::archive::index::{Compression, FileIndex};
 use crate::archive::store::{History, Result};
-use crate::archive::upload::hex;
 
 /// Reads the events of a file, and checks at its end that they are those that were written.
 pub(crate) struct FileReader {
@@ -111,7 +110,7 @@ impl FileReader {
     }
 
     fn check_stored(&mut self) -> Result<()> {
-        let digest = hex(&std::mem::take(&mut self.digest).finalize());
+        let digest = format!("{:x}", std::mem::take(&mut self.digest).finalize());
         if self.stored != self.index.stored_bytes || digest != self.index.sha256 {
             return Err(self.damaged(&format!(
                 "it has {} bytes with SHA-256 {digest}; {} bytes with {} were written",

@@ -31,7 +31,6 @@ use super::store::{Archive, ArchiveError, ArchiveLocation, History, Result};
 use crate::host::{blocking, rfc3339};
 use continuation::{Continuation, Standing, continuation};
 use marker::MarkerFile;
-pub(super) use part::hex;
 use part::{Finished, Made, PartMaker};
 pub(crate) use status::ArchiveStatus;
 
@@ -193,7 +192,7 @@ impl Uploader {
             maker = made.0;
             let sent = match made.1.map_err(|why| self.broken(&why))? {
                 Made::Nothing => {
-                    self.look(&maker, tail).await?;
+                    self.look(&maker, tail).await;
                     continue;
                 }
                 Made::Bytes(bytes) => {
@@ -271,12 +270,11 @@ impl Uploader {
     }
 
     /// Does what is due while nothing new has been received.
-    async fn look(&mut self, maker: &PartMaker, tail: &Tail) -> Result<()> {
+    async fn look(&mut self, maker: &PartMaker, tail: &Tail) {
         let total = self.store.usage().event_bytes_total;
         self.status.looked(maker.contents(), maker.read_bytes(), total);
         self.sweep_if_due(tail).await;
         tokio::time::sleep(LOOK).await;
-        Ok(())
     }
 
     async fn sweep_if_due(&mut self, tail: &Tail) {
@@ -312,10 +310,9 @@ impl Uploader {
             }
         };
         let missing = match self.decide(&archived).await {
-            Continuation::Same { .. } if is_planted(Bug::ArchiveGapUnnoticed) => GtidSet::new(),
-            Continuation::Same { missing } => missing,
-            Continuation::Other(why) => return self.begin(why).await,
-            Continuation::AskSource => GtidSet::new(),
+            Ok(_) if is_planted(Bug::ArchiveGapUnnoticed) => GtidSet::new(),
+            Ok(missing) => missing,
+            Err(why) => return self.begin(why).await,
         };
         if let Some(why) =
             overlap::difference(&self.store, &history, &objects.numbers, &archived).await?
@@ -332,8 +329,8 @@ impl Uploader {
         Ok(Tail { history, archived, missing, next })
     }
 
-    /// Decides how the archive continues, once the source has answered if that is needed.
-    async fn decide(&self, archived: &GtidSet) -> Continuation {
+    /// Returns what is missing before the archive continues, or why it can't. Waits for the source if that is needed.
+    async fn decide(&self, archived: &GtidSet) -> std::result::Result<GtidSet, String> {
         loop {
             let received = self.store.received_so_far();
             // What it had when the link was made, and what it has sent since.
@@ -349,10 +346,11 @@ impl Uploader {
                 received: &received,
                 source: source.as_ref(),
             });
-            if decided != Continuation::AskSource {
-                return decided;
+            match decided {
+                Continuation::Same { missing } => return Ok(missing),
+                Continuation::Other(why) => return Err(why),
+                Continuation::AskSource => self.status.asks_source(),
             }
-            self.status.asks_source();
             tokio::time::sleep(LOOK).await;
         }
     }

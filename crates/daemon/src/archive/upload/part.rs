@@ -274,11 +274,6 @@ impl Output {
             Encoder::Zstd(encoder) => encoder.finish().map_err(|error| format!("zstd: {error}"))?,
         };
         self.count(&last);
-        Ok((last, self.stored, hex(&self.digest.finalize())))
+        Ok((last, self.stored, format!("{:x}", self.digest.finalize())))
     }
-}
-
-/// Returns bytes as hexadecimal digits.
-pub(in crate::archive) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

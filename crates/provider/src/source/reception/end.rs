@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::binlog::event::EventError;
 use crate::binlog::gtid::Gtid;
 use crate::source::assembler::StreamError;
 use crate::source::cause::{AFRESH, SourceCause};
 use crate::source::connection::ConnectionError;
-use crate::source::sink::SinkError;
+use crate::source::sink::{SinkError, TransactionSink};
 
 /// The reason reception ended for good.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,25 @@ impl Error {
 pub struct ReceptionEnd {
     pub error: Arc<Error>,
     pub gtid: Option<Gtid>,
+}
+
+impl ReceptionEnd {
+    /// Waits until everything before the error is stored, also what a full spool has no room for yet: all of it is to
+    /// be applied. `open` is the transaction that was arriving. A stop ends the wait.
+    pub(in crate::source) async fn after_rest<S: TransactionSink>(
+        error: Error,
+        open: Option<Gtid>,
+        sink: &mut S,
+        stop: &CancellationToken,
+    ) -> Self {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = sink.stored() => {}
+        }
+        let gtid = open.filter(|_| error.is_of_transaction());
+        Self { error: Arc::new(error), gtid }
+    }
 }
 
 /// The way in which one link ended.
