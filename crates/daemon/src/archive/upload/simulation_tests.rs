@@ -36,6 +36,8 @@ type Judgement = std::result::Result<(), String>;
 
 /// Transactions of a run.
 const TRANSACTIONS: u64 = 60;
+/// Virtual time after which reception that still waits for the archive waits for ever.
+const ENDLESS: Duration = Duration::from_secs(7200);
 
 /// A store in memory with the faults of a seed.
 #[derive(Debug)]
@@ -340,7 +342,10 @@ fn seed(seed: u64, bug: Option<Bug>) -> Judgement {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().start_paused(true).build().expect("a runtime");
     let _plant = bug.map(Plant::new);
-    runtime.block_on(async { World::new(seed).run().await })
+    runtime.block_on(async {
+        let ended = tokio::time::timeout(ENDLESS, World::new(seed).run()).await;
+        ended.unwrap_or_else(|_| Err("reception waits for ever".to_owned()))
+    })
 }
 
 #[test]
