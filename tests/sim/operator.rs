@@ -36,7 +36,13 @@ pub(crate) async fn repair(server: &Server, history: &History, error: &Error, ma
 async fn decide(server: &Server, history: &History) {
     let (applied, contents) = server
         .with_state(|state| (oracle::applied(state).unwrap_or_default(), oracle::contents(state)));
-    let statement = match history.states.get(applied + 1) == Some(&contents) {
+    // While a copy converges, the rows are those of no state of the source.
+    let definition = history.transactions.get(applied).and_then(|next| next.definition.as_ref());
+    let is_executed = match definition {
+        Some(definition) => server.has_defined(definition),
+        None => history.states.get(applied + 1) == Some(&contents),
+    };
+    let statement = match is_executed {
         true => "UPDATE csa.statement SET executed=1 WHERE channel='c'",
         false => "DELETE FROM csa.statement WHERE channel='c'",
     };

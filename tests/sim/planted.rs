@@ -93,6 +93,12 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::CopyLockIgnored, "copies", copies, 500),
     hunt(Bug::CopyUnlocked, "copies", copies, 200),
     hunt(Bug::ChunkUnlimited, "copies", copies, 50),
+    hunt(Bug::ConvergingUpdateKept, "copies", copies, 2_000),
+    hunt(Bug::ConvergingMerged, "copies", copies, 2_000),
+    hunt(Bug::ChangesEndGuessed, "copies", copies, 2_000),
+    hunt(Bug::RangeEpochIgnored, "copies", copies, 2_000),
+    hunt(Bug::SourceBehindAccepted, "copies", copies, 2_000),
+    hunt(Bug::SnapshotInexact, "copies", copies, 2_000),
 ];
 
 /// Returns the number of seeds from `first` on until one finds the bug.

@@ -20,6 +20,7 @@ use crate::applying::daemon::{CHANNEL, Settings};
 use crate::faults::Chaos;
 use crate::history::{History, PEER, SOURCE, TABLES};
 use crate::life::{Door, Life};
+use crate::oracle;
 use crate::seeds::{self, Case};
 use crate::target::{Faults, Observer, Run, Server, State, Transit};
 
@@ -36,6 +37,8 @@ pub(super) struct Copies {
     /// The source and its peer, as their clients see them.
     pub(super) servers: [Server; 2],
     requests: Mutex<Vec<Request>>,
+    /// The last one whose rows were all copied.
+    fulfilled: Mutex<Option<Request>>,
     random: Mutex<StdRng>,
     /// The share of commits that are seen later than they are in the log.
     late: f64,
@@ -155,6 +158,7 @@ impl Copies {
             scale,
             servers,
             requests: Mutex::new(requests),
+            fulfilled: Mutex::default(),
             late: [0.0, 0.3][random.random_range(0..2)],
             pause: Duration::from_millis([100, 1_000, 4_000][random.random_range(0..3)]),
             random: Mutex::new(random),
@@ -209,15 +213,33 @@ impl Copies {
     }
 
     /// Returns the first request, and the time until it is made.
-    pub(super) fn next(&self) -> Option<(Request, Duration)> {
-        let first = self.requests.lock().first().cloned()?;
+    pub(super) fn next(&self, target: &Server) -> Option<(Request, Duration)> {
+        let mut requests = self.requests.lock();
+        // A crash may take back that all rows are copied.
+        if requests.is_empty()
+            && target.with_state(oracle::has_rows_to_copy)
+            && let Some(mut again) = self.fulfilled.lock().take()
+        {
+            again.after = self.began.elapsed() + Duration::from_secs(10);
+            requests.push(again);
+        }
+        let first = requests.first().cloned()?;
         let left = first.after.saturating_sub(self.began.elapsed());
         Some((first, left))
     }
 
     pub(super) fn fulfilled(&self, request: &Request) {
         self.requests.lock().retain(|other| other != request);
+        *self.fulfilled.lock() = Some(request.clone());
         self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The operator looks at what went wrong first, and the channel runs meanwhile.
+    pub(super) fn postpone(&self, request: &Request, time: Duration) {
+        let mut requests = self.requests.lock();
+        for again in requests.iter_mut().filter(|other| *other == request) {
+            again.after = self.began.elapsed() + time;
+        }
     }
 
     /// Nothing is left to copy, and all that was copied is as on the source.
@@ -228,6 +250,14 @@ impl Copies {
         let notes = ["copy", "copy_state", "copy_range"];
         self.requests.lock().is_empty()
             && server.with_state(|state| notes.iter().all(|name| is_empty(state, name)))
+    }
+
+    /// Waits until the source shows everything: a channel may have applied its last transactions before.
+    pub(super) async fn shown(&self, history: &History) {
+        let Some(last) = history.transactions.last() else { return };
+        while !self.servers[0].with_state(|state| state.executed.contains(&last.gtid)) {
+            sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// All tables have the keys that they have on the source.

@@ -44,13 +44,17 @@ impl Daemon<'_> {
     /// Copies tables again for a time, if an operator wants it now. The channel does not run meanwhile.
     pub(super) async fn copy_again(&self) {
         let Some(copies) = &self.world.copies else { return };
-        let Some((request, Duration::ZERO)) = copies.next() else { return };
+        let Some((request, Duration::ZERO)) = copies.next(&self.world.server) else { return };
         let driven = copies.driven_again(self.world, &self.life);
         let time = Duration::from_millis(self.chance().random_range(0..ROUND));
         match driven.again(&request.tables, request.integers, Instant::now() + time).await {
             Ok(true) => copies.fulfilled(&request),
             Ok(false) => {}
-            Err(failure) => judge(&failure),
+            Err(failure) => {
+                judge(&failure);
+                let time = self.chance().random_range(0..100_000);
+                copies.postpone(&request, Duration::from_millis(time));
+            }
         }
     }
 
@@ -63,9 +67,18 @@ impl Daemon<'_> {
         }
     }
 
+    /// Makes tables that a copy dropped before it was interrupted.
+    pub(super) async fn make_missing(&self, converging: &Converging) {
+        let copies = self.world.copies.as_ref().expect("nothing else converges");
+        if let Err(failure) = copies.driven(self.world, &self.life).make_missing(converging).await {
+            judge(&failure);
+            self.pause().await;
+        }
+    }
+
     /// Returns the time after which an operator stops the channel for a round; `None` for never.
     pub(super) fn round_after(&self) -> Option<Duration> {
-        let (_, left) = self.world.copies.as_ref()?.next()?;
+        let (_, left) = self.world.copies.as_ref()?.next(&self.world.server)?;
         Some(left + Duration::from_millis(self.chance().random_range(500..5_000)))
     }
 

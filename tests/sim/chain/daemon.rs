@@ -59,6 +59,7 @@ enum End {
     Stopped,
     UntilReached(Until),
     Converged(Converging),
+    LacksTables(Converging),
     Damaged(csa_relaystore::disk::Error, RelayPosition),
 }
 
@@ -127,6 +128,7 @@ impl<'a> Daemon<'a> {
                 Ok(End::Stopped) => {}
                 Ok(End::UntilReached(until)) => self.reached(&until),
                 Ok(End::Converged(converging)) => self.complete(&converging).await,
+                Ok(End::LacksTables(converging)) => self.make_missing(&converging).await,
                 Ok(End::Damaged(error, transaction)) => {
                     assert!(self.machine.may_be_damaged(), "{error}, in {transaction:?}");
                     if let Err(error) = reception.discard(transaction).await {
@@ -214,6 +216,12 @@ impl<'a> Daemon<'a> {
         let commits = control.commits();
         let executed = control.checkpoint().executed.clone();
         let epoch = control.checkpoint().epoch;
+        if let (Some(converging), Some(copies)) = (&converging, &self.world.copies)
+            && copies.driven(self.world, &self.life).lacks_tables(converging).expect("readable")
+        {
+            control.close().await;
+            return Ok(End::LacksTables(converging.clone()));
+        }
         let end_of_copy = converging.as_ref().and_then(|converging| converging.until.clone());
         let gate = match end_of_copy {
             Some(until) => UntilGate::new(Some(Until::AfterGtids(until))),

@@ -385,6 +385,9 @@ impl World {
             () = async {
                 standby::disturb(self, &machines, disturbances).await;
                 self.finished(&machines).await;
+                if let Some(copies) = &self.copies {
+                    copies.shown(&self.history).await;
+                }
             } => {}
             never = faults::end_sessions(&self.server, self.case) => match never {},
             never = clients => match never {},

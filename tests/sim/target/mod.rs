@@ -89,6 +89,11 @@ impl Server {
         }
     }
 
+    /// Returns true if the history's definition was run: it would fail.
+    pub(crate) fn has_defined(&self, definition: &str) -> bool {
+        define::defined(&self.core().state, &sql::parse(definition, "app")).is_err()
+    }
+
     /// Refuses queries of replicated tables for more rows.
     pub(crate) fn limit_rows(&self, most: u64) {
         self.core().most_rows = Some(most);

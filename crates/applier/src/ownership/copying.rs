@@ -157,11 +157,11 @@ impl CopyClaim {
         Ok((Self { session, channel: channel.to_owned() }, found.executed))
     }
 
-    /// Takes a channel whose tables have converged, to end its copy.
+    /// Takes a channel whose copy a pipeline has met, to end it or to make its tables.
     ///
     /// # Errors
     /// See [`Self::take`].
-    pub async fn take_converged(target: &Target, channel: &str) -> Result<Self> {
+    pub async fn take_met(target: &Target, channel: &str) -> Result<Self> {
         Ok(Self { session: hold(target, channel).await?, channel: channel.to_owned() })
     }
 
@@ -262,13 +262,27 @@ impl CopyClaim {
         self.session.run("COMMIT").await.map(drop)
     }
 
-    /// Notes that the tables are made.
+    /// Notes that the tables are made, and what is left for later.
     ///
     /// # Errors
     /// See [`Self::unfinished`].
-    pub async fn made_tables(&mut self) -> Result<()> {
+    pub async fn made_tables(&mut self, later: &str) -> Result<()> {
+        self.change_state(&format!("has_tables=1,later={}", quote(later))).await
+    }
+
+    /// Notes what is left for later, and gives the channel back.
+    ///
+    /// # Errors
+    /// See [`Self::unfinished`].
+    pub async fn leave(mut self, later: &str) -> Result<()> {
+        self.change_state(&format!("later={}", quote(later))).await?;
+        self.session.close().await;
+        Ok(())
+    }
+
+    async fn change_state(&mut self, change: &str) -> Result<()> {
         let channel = quote(&self.channel);
-        let update = format!("UPDATE csa.copy_state SET has_tables=1 WHERE channel={channel}");
+        let update = format!("UPDATE csa.copy_state SET {change} WHERE channel={channel}");
         self.session.run(update).await.map(drop)
     }
 
@@ -313,9 +327,7 @@ impl CopyClaim {
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn saw(&mut self, seen: &GtidSet) -> Result<()> {
-        let channel = quote(&self.channel);
-        let update = format!("UPDATE csa.copy_state SET seen='{seen}' WHERE channel={channel}");
-        self.session.run(update).await.map(drop)
+        self.change_state(&format!("seen='{seen}'")).await
     }
 
     /// Keeps the session, and with it the lock.
@@ -382,10 +394,7 @@ impl CopyClaim {
     }
 
     async fn converge_until(&mut self, until: &GtidSet) -> Result<()> {
-        let channel = quote(&self.channel);
-        let update =
-            format!("UPDATE csa.copy_state SET until_gtids='{until}' WHERE channel={channel}");
-        self.session.run(update).await.map(drop)
+        self.change_state(&format!("until_gtids='{until}'")).await
     }
 
     /// Gives the channel back; its tables are not whole yet.

@@ -103,6 +103,17 @@ pub(super) async fn complete(
     Ok(())
 }
 
+/// Makes the tables that a copy dropped before it was interrupted.
+pub(super) async fn make_missing(
+    settings: &ChannelSettings,
+    converging: &Converging,
+) -> Result<(), ChannelError> {
+    let made = copy::make_missing(&settings.target, &settings.name, converging).await;
+    made.map_err(channel_error)?;
+    warn!("a copy was interrupted after it had dropped tables: they are made again, and empty");
+    Ok(())
+}
+
 /// Returns the tables of a copy that has converged, which are to be compared.
 pub(super) fn copied_tables(
     settings: &ChannelSettings,

@@ -138,6 +138,14 @@ impl Channel {
                     let copied = first_copy::copied_tables(&self.settings, &converging)?;
                     check.begin(&self.settings, &self.watch, copied);
                 }
+                PipelineEnd::LacksTables(converging) => {
+                    let pause = failures.jittered(0.75..1.25, &SystemChance);
+                    if let Err(error) = first_copy::make_missing(&self.settings, &converging).await
+                        && !self.waits_to_try_again(&error, pause, stop).await
+                    {
+                        return Ok(ON_REQUEST.to_owned());
+                    }
+                }
                 PipelineEnd::TargetOlder(error) => {
                     error!(
                         %error,

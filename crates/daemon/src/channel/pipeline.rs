@@ -30,7 +30,7 @@ use super::reception::{Received, Reception};
 use super::start_steps::StartStep;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
-use crate::copy::{CopyStep, converging_tables};
+use crate::copy::{CopyError, CopyStep, converging_tables, lacks_tables};
 use crate::host::blocking;
 
 /// Transactions read ahead of the applier: a few groups, so that one is ready after each commit.
@@ -48,6 +48,7 @@ pub(super) struct Pipeline<'a> {
     /// The channel's, or that of a copy in chunks.
     until: UntilGate,
     converging: Option<Converging>,
+    lacks_tables: bool,
 }
 
 /// The end of a pipeline, unless by an error.
@@ -60,6 +61,8 @@ pub(super) enum PipelineEnd {
     },
     /// Everything that changed while tables were copied in chunks is applied.
     Converged(Converging),
+    /// A copy was interrupted after it had dropped tables.
+    LacksTables(Converging),
     /// It reached an end that was moved meanwhile: the stream continues.
     UntilMoved,
     /// Damage on disk, found while reading.
@@ -128,10 +131,12 @@ impl<'a> Pipeline<'a> {
             ..settings.applier.clone()
         };
         let converging = control.converging();
+        let mut lacks_some = false;
         if let Some(converging) = &converging {
-            let tables = converging_tables(&settings.name, converging);
-            let tables = tables.map_err(|error| ChannelError::Refused(error.to_string()))?;
+            let refused = |error: CopyError| ChannelError::Refused(error.to_string());
+            let tables = converging_tables(&settings.name, converging).map_err(refused)?;
             options.converging = Some(Arc::new(tables));
+            lacks_some = lacks_tables(&settings.name, converging).map_err(refused)?;
         }
         // No end of the channel's own lies before: rows may be as they were later.
         let until = match converging.as_ref().and_then(|converging| converging.until.clone()) {
@@ -150,6 +155,7 @@ impl<'a> Pipeline<'a> {
             received,
             until,
             converging,
+            lacks_tables: lacks_some,
         })
     }
 
@@ -163,9 +169,17 @@ impl<'a> Pipeline<'a> {
         // Even if nothing is left to run: a wait learns from it what is executed.
         self.watch.attach(&commits, &self.status);
         let (until, converging) = (self.until.clone(), self.converging.clone());
+        if let Some(converging) = converging.clone().filter(|_| self.lacks_tables) {
+            self.control.close().await;
+            self.watch.detach();
+            return Ok(PipelineEnd::LacksTables(converging));
+        }
         if let Some(converging) = &converging {
-            self.watch.copy_step(CopyStep::Changes);
             let until = converging.until.as_ref().map(GtidSet::brief);
+            self.watch.copy_step(match until {
+                Some(_) => CopyStep::Changes,
+                None => CopyStep::RowsLeft,
+            });
             info!(?until, "applying what changed while rows were copied");
         }
         if let Some(until) = until.begin(&self.control.checkpoint().executed) {

@@ -14,7 +14,7 @@ use super::copy::{Screen, options};
 use super::output::say;
 use super::verify::chosen;
 use crate::config::{ChannelSettings, Config};
-use crate::copy::{AgainOptions, CopyOptions, Round, copy_again};
+use crate::copy::{AgainOptions, CopyOptions, CopyStep, Round, copy_again};
 use crate::host::{Failure, runtime};
 use crate::observe::view::{ChannelState, ChannelView, CommandView};
 use crate::verify::Replicated;
@@ -58,12 +58,15 @@ pub(crate) fn copy_tables(
         Err(_) => eprintln!("no daemon answers: the tables are copied in one round"),
     }
     let runtime = runtime()?;
-    let rows = loop {
-        match round(&runtime, settings, &options, is_running.then_some(&running), &screen)? {
-            Round::Unfinished => running.catches_up()?,
-            Round::Copied { rows } => break rows,
+    let copied = || -> Result<u64, Failure> {
+        loop {
+            match round(&runtime, settings, &options, is_running.then_some(&running), &screen)? {
+                Round::Unfinished => running.catches_up()?,
+                Round::Copied { rows } => return Ok(rows),
+            }
         }
     };
+    let rows = copied()?;
     screen.clear();
     let seconds = begun.elapsed().as_secs_f64().max(1e-3);
     say!(
@@ -78,15 +81,30 @@ pub(crate) fn copy_tables(
         );
         return Ok(());
     }
-    match running.ends_copy()? {
-        true => say!(
-            "the tables are copies of the source's; the daemon compares all of their rows now, unless copy.verify is false"
-        ),
-        false => say!(
-            "another daemon has the channel now: it applies what changed meanwhile, and adds unique keys and foreign keys"
-        ),
+    loop {
+        match running.ends_copy()? {
+            CopyEnd::Whole => say!(
+                "the tables are copies of the source's; the daemon compares all of their rows now, unless copy.verify is false"
+            ),
+            CopyEnd::Elsewhere => say!(
+                "another daemon has the channel now: it applies what changed meanwhile, and adds unique keys and foreign keys"
+            ),
+            CopyEnd::RowsLeft => {
+                copied()?;
+                continue;
+            }
+        }
+        return Ok(());
     }
-    Ok(())
+}
+
+/// The end of a copy whose rows were all there.
+enum CopyEnd {
+    Whole,
+    /// Another daemon has taken the channel over.
+    Elsewhere,
+    /// The target has lost the end of the copy in a crash.
+    RowsLeft,
 }
 
 /// Copies for some time while the channel is stopped; without a daemon to the end.
@@ -156,17 +174,25 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until the tables have converged. Returns false if another daemon has taken the channel over, which ends
-    /// the copy as well.
-    fn ends_copy(&self) -> Result<bool, Failure> {
+    /// Waits until the tables have converged.
+    fn ends_copy(&self) -> Result<CopyEnd, Failure> {
+        let mut rows_left_since = None;
         loop {
             let view = self.view()?;
             self.check(&view)?;
+            let has_rows_left =
+                view.copy.as_ref().is_some_and(|copy| copy.step == CopyStep::RowsLeft.name());
             match view.state {
-                ChannelState::Running => return Ok(true),
-                ChannelState::Standby => return Ok(false),
-                _ => std::thread::sleep(POLL),
+                ChannelState::Running => return Ok(CopyEnd::Whole),
+                ChannelState::Standby => return Ok(CopyEnd::Elsewhere),
+                // Until the channel has started, it shows what was left before the last round.
+                _ if !has_rows_left => rows_left_since = None,
+                _ if rows_left_since.get_or_insert_with(Instant::now).elapsed() > BETWEEN => {
+                    return Ok(CopyEnd::RowsLeft);
+                }
+                _ => {}
             }
+            std::thread::sleep(POLL);
         }
     }
 

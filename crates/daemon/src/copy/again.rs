@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::begin::{Begun, Interrupted, all_rows, choose, look_at};
 use super::chunked::{self, Chunked};
-use super::copying::{Copying, Report};
+use super::copying::{CopiedRows, Copying, Report};
 use super::definitions::{self, ProgramKind, qualified};
 use super::end::changes_end;
 use super::error::{CopyError, Result};
@@ -77,26 +77,45 @@ struct Again<'a> {
 
 impl Again<'_> {
     async fn round(mut self, deadline: Option<Instant>) -> Result<Round> {
+        let copied = self.copied(deadline).await;
+        let Copying { claim, watcher, writer, .. } = self.copying;
+        let (rows, until) = match copied {
+            Ok(copied) => copied,
+            Err(error) => {
+                // The channel waits for the lock as long as the session has it.
+                claim.give_back().await;
+                return Err(error);
+            }
+        };
+        writer.close().await;
+        watcher.close().await;
+        match until {
+            None => {
+                claim.give_back().await;
+                Ok(Round::Unfinished)
+            }
+            Some(until) => {
+                claim.converge_again(&until).await?;
+                Ok(Round::Copied { rows })
+            }
+        }
+    }
+
+    /// Copies until the deadline. Returns the number of rows so far, and once all are there the set with which the
+    /// tables have converged.
+    async fn copied(&mut self, deadline: Option<Instant>) -> Result<(u64, Option<GtidSet>)> {
         self.check_source().await?;
         let (begun, ranges, epoch) = self.begin().await?;
         let deletes = self.options.integers.is_some();
         let interrupted = Interrupted { begun, ranges, epoch, has_rounds: true, deletes };
-        let rows = self.copying.remaining(interrupted, deadline).await?;
-        let is_done = rows.work.is_done();
-        if !is_done {
+        let CopiedRows { begun, work } = self.copying.remaining(interrupted, deadline).await?;
+        let rows = work.rows.load(Ordering::Relaxed);
+        if !work.is_done() {
             self.copying.note_seen().await?;
+            return Ok((rows, None));
         }
-        let Copying { claim, mut watcher, mut last_look, writer, .. } = self.copying;
-        writer.close().await;
-        if !is_done {
-            claim.give_back().await;
-            watcher.close().await;
-            return Ok(Round::Unfinished);
-        }
-        let until = changes_end(&rows.begun, &mut watcher, &mut last_look).await?;
-        watcher.close().await;
-        claim.converge_again(&until).await?;
-        Ok(Round::Copied { rows: rows.work.rows.load(Ordering::Relaxed) })
+        let Copying { watcher, last_look, .. } = &mut self.copying;
+        Ok((rows, Some(changes_end(&begun, watcher, last_look).await?)))
     }
 
     /// Refuses a source that lacks what was applied, such as a replica of the real one that lags.
@@ -129,11 +148,10 @@ impl Again<'_> {
         }
         let begun = self.read(state.executed.clone()).await?;
         let (another, _) = look_at(&mut self.copying.watcher, &state).await?;
-        if another.is_some() || begun.definitions.digest() != state.definitions {
+        // Without its tables nothing is copied yet, and the channel may have changed those that it made meanwhile.
+        let is_lost = another.is_some() || !state.has_tables;
+        if is_lost || begun.definitions.digest() != state.definitions {
             return self.begin_first().await;
-        }
-        if !state.has_tables {
-            self.make_tables(&begun).await?;
         }
         Ok((begun, ranges, epoch))
     }
@@ -159,7 +177,8 @@ impl Again<'_> {
         })
     }
 
-    /// Notes the copy, then makes the tables empty: after a crash in between, the next round makes them.
+    /// Notes the copy, then makes the tables empty. After a crash in between the next round begins again; the channel
+    /// makes what it needs to run until then.
     async fn begin_first(&mut self) -> Result<(Begun, Vec<CopyRange>, u64)> {
         let begun = self.read(self.executed.clone()).await?;
         self.check_target(&begun).await?;
@@ -177,21 +196,23 @@ impl Again<'_> {
         let related = related.into_iter().map(Into::into).collect();
         // All programs of tables are triggers.
         let triggers = begun.definitions.programs.clone();
+        let later = match options.integers {
+            None => {
+                Later { tables: begun.definitions.before.clone(), ..begun.later(triggers, related) }
+            }
+            // The table keeps its keys.
+            integers => Later { triggers, related, integers, ..Later::default() },
+        };
         let state = CopyState {
             source_uuid: copying.server_uuid().await?,
             definitions: begun.definitions.digest(),
             executed: begun.executed.clone(),
             seen: begun.executed.clone(),
             has_tables: false,
-            later: match options.integers {
-                None => begun.later(triggers, related),
-                // The table keeps its keys.
-                integers => Later { statements: Vec::new(), triggers, related, integers },
-            }
-            .text(),
+            later: later.text(),
         };
         copying.claim.note_ranges(&state, &ranges).await?;
-        self.make_tables(&begun).await?;
+        self.make_tables(&begun, later).await?;
         let (ranges, epoch) = self.copying.claim.take_ranges().await?;
         Ok((begun, ranges, epoch))
     }
@@ -269,13 +290,14 @@ impl Again<'_> {
 
     /// Makes the tables again, without rows, unique keys, foreign keys and triggers. A table of which only a range is
     /// copied loses its triggers.
-    async fn make_tables(&mut self, begun: &Begun) -> Result<()> {
+    async fn make_tables(&mut self, begun: &Begun, later: Later) -> Result<()> {
+        let later = Later { tables: Vec::new(), ..later }.text();
         let writer = &mut self.copying.writer;
         if self.options.integers.is_some() {
             for trigger in &begun.definitions.programs {
                 writer.run(&trigger.removal()).await?;
             }
-            return Ok(self.copying.claim.made_tables().await?);
+            return Ok(self.copying.claim.made_tables(&later).await?);
         }
         for name in begun.plan.tables.keys() {
             writer.drop_table(name).await?;
@@ -283,6 +305,6 @@ impl Again<'_> {
         for statement in &begun.definitions.before {
             writer.run(statement).await?;
         }
-        Ok(self.copying.claim.made_tables().await?)
+        Ok(self.copying.claim.made_tables(&later).await?)
     }
 }

@@ -42,7 +42,7 @@ impl Begun {
         let foreign_keys = definitions.foreign_keys.iter();
         let later = foreign_keys.filter(|(name, _)| !chunked.cascading.contains(name));
         let statements = definitions.unique.iter().chain(later).map(|(_, text)| text.clone());
-        Later { statements: statements.collect(), triggers, related, integers: None }
+        Later { statements: statements.collect(), triggers, related, ..Later::default() }
     }
 }
 

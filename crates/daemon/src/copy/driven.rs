@@ -99,6 +99,23 @@ impl DrivenCopy {
         super::complete(target, channel, converging).await.map_err(failure)
     }
 
+    /// Returns true if tables may be missing.
+    ///
+    /// # Errors
+    /// See [`super::lacks_tables`].
+    pub fn lacks_tables(&self, converging: &Converging) -> Result<bool> {
+        super::lacks_tables(&self.options.channel, converging).map_err(failure)
+    }
+
+    /// Makes missing tables.
+    ///
+    /// # Errors
+    /// See [`super::make_missing`].
+    pub async fn make_missing(&self, converging: &Converging) -> Result<()> {
+        let CopyOptions { target, channel, .. } = &self.options;
+        super::make_missing(target, channel, converging).await.map_err(failure)
+    }
+
     /// Returns the tables to which changes are applied so that they converge.
     ///
     /// # Errors

@@ -107,12 +107,43 @@ pub(crate) async fn complete(
     channel: &str,
     converging: &Converging,
 ) -> std::result::Result<(), CopyError> {
-    let mut claim = CopyClaim::take_converged(target, channel).await?;
+    let mut claim = CopyClaim::take_met(target, channel).await?;
     let mut writer = TargetWriter::connect(target).await?;
     let later = Later::of(channel, converging)?;
     keeping(&mut claim, later.finish(&mut writer)).await?;
     writer.close().await;
     claim.end().await?;
+    Ok(())
+}
+
+/// Returns true if a copy was interrupted while it made its tables again, so that some may be missing.
+///
+/// # Errors
+/// The note on the target can't be read.
+pub(crate) fn lacks_tables(
+    channel: &str,
+    converging: &Converging,
+) -> std::result::Result<bool, CopyError> {
+    Ok(!Later::of(channel, converging)?.tables.is_empty())
+}
+
+/// Makes the tables that are missing since then, so that the channel can run. The next round of the copy begins again.
+///
+/// # Errors
+/// The target refuses or goes away; it can be repeated.
+pub(crate) async fn make_missing(
+    target: &Target,
+    channel: &str,
+    converging: &Converging,
+) -> std::result::Result<(), CopyError> {
+    let claim = CopyClaim::take_met(target, channel).await?;
+    let mut writer = TargetWriter::connect(target).await?;
+    let later = Later::of(channel, converging)?;
+    for statement in &later.tables {
+        writer.add(statement).await?;
+    }
+    writer.close().await;
+    claim.leave(&Later { tables: Vec::new(), ..later }.text()).await?;
     Ok(())
 }
 

@@ -14,6 +14,9 @@ pub(crate) struct Later {
     pub(super) statements: Vec<String>,
     /// Triggers of tables that are copied again.
     pub(super) triggers: Vec<Program>,
+    /// The statements that make the tables which are copied again, as long as some of them may be dropped.
+    #[serde(default)]
+    pub(super) tables: Vec<String>,
     /// Tables that foreign keys connect with the copied ones. These keys are not checked until then.
     pub(super) related: Vec<(String, String)>,
     /// The first and the last integer of the key, where only rows between them are copied again.

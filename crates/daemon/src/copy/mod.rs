@@ -38,7 +38,7 @@ use tokio::time::Instant;
 pub(crate) use again::{AgainOptions, Round, copy_again};
 pub(crate) use clone::{CloneOptions, CloneSummary, clone};
 use copying::{Copying, Report};
-pub(crate) use end::{complete, converging_tables, copied_tables};
+pub(crate) use end::{complete, converging_tables, copied_tables, lacks_tables, make_missing};
 pub(crate) use error::CopyError;
 use error::Result;
 pub(crate) use options::sources;

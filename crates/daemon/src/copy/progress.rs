@@ -46,6 +46,8 @@ pub(crate) enum CopyStep {
     Comparison,
     /// It adds foreign keys, then functions, views, triggers and events.
     Programs,
+    /// The channel runs while rows of tables that are copied again are left.
+    RowsLeft,
     /// The channel applies what changed while rows were copied in chunks.
     Changes,
     /// Unique keys and foreign keys are added to tables that were copied in chunks.
@@ -60,6 +62,7 @@ impl CopyStep {
             Self::Rows => "rows",
             Self::Comparison => "comparison",
             Self::Programs => "programs",
+            Self::RowsLeft => "rows_left",
             Self::Changes => "changes",
             Self::Keys => "keys",
         }
@@ -105,6 +108,12 @@ impl fmt::Display for CopyProgress {
                     .write_str("waiting for a moment in which the source commits nothing");
             }
             CopyStep::Tables => return write!(formatter, "making {tables} tables"),
+            CopyStep::RowsLeft => {
+                return formatter.write_str(
+                    "applying changes; rows of tables that are copied again are left, and the same csa-daemon copy \
+                     continues with them",
+                );
+            }
             CopyStep::Changes => {
                 return formatter.write_str("applying what changed while rows were copied");
             }

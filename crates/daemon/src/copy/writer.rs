@@ -19,8 +19,8 @@ const ADDITIONAL_RULES: [&str; 3] = [
     "restrict_fk_on_non_standard_key",
 ];
 const UNKNOWN_VARIABLE: u16 = 1193;
-/// An index or a foreign key of this name is there: ER_DUP_KEYNAME, ER_FK_DUP_NAME.
-const IS_THERE: [u16; 2] = [1061, 1826];
+/// A table, an index or a foreign key of this name is there: ER_TABLE_EXISTS_ERROR, ER_DUP_KEYNAME, ER_FK_DUP_NAME.
+const IS_THERE: [u16; 3] = [1050, 1061, 1826];
 
 #[derive(Debug)]
 pub(super) struct TargetWriter {
@@ -123,7 +123,7 @@ impl TargetWriter {
         self.run(&format!("DROP TABLE IF EXISTS {}", qualified(name))).await
     }
 
-    /// Adds an index or foreign keys, unless an earlier attempt did.
+    /// Adds a table, an index or foreign keys, unless an earlier attempt did.
     ///
     /// # Errors
     /// See [`Self::run`].
