@@ -46,6 +46,12 @@ impl Chaos {
         Self { refusals: None, left: self.left.min(most), ..self }
     }
 
+    /// Returns the same with room for so many sessions more.
+    pub(crate) fn with_room(self, sessions: usize) -> Self {
+        let refusals = self.refusals.map(|refusals| refusals.with_room(sessions));
+        Self { refusals, ..self }
+    }
+
     /// Restarts, of which each loses up to `loses` commits, and long statements: so one daemon meets another
     /// that is about to take the channel.
     pub(crate) fn restarts(case: Case, loses: usize) -> Self {

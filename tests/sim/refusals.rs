@@ -59,6 +59,11 @@ impl Refusals {
         Self { random, left: 0, rate: 0.0, most, spell: None }
     }
 
+    /// Leaves room for so many sessions more.
+    pub(crate) fn with_room(self, sessions: usize) -> Self {
+        Self { most: self.most.saturating_add(sessions), ..self }
+    }
+
     /// The server has little room for sessions, for good.
     pub(crate) fn is_limited(&self) -> bool {
         self.most < usize::MAX

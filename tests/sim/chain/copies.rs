@@ -26,6 +26,8 @@ use crate::target::{Faults, Observer, Run, Server, State, Transit};
 
 /// The kernel gives up a link after this time, on which nothing arrives.
 const SILENCE: Duration = Duration::from_secs(120);
+/// Sessions on the target that a copy needs beside the channel's, and those of one that was interrupted.
+pub(super) const SESSIONS: usize = 12;
 /// Errors that no fault explains: a row is there twice, or a statement is wrong.
 const INEXPLICABLE: [u16; 7] = [1032, 1062, 1451, 1452, 1054, 1064, 1305];
 

@@ -131,7 +131,9 @@ impl World {
         let history = Arc::new(history);
         let may_lose = if random.random_bool(0.7) { 0 } else { 4 };
         let oracle = Oracle::new(Arc::clone(&history), settings.in_order);
-        let server = Server::new(TARGET, may_lose, Chaos::of(case, may_lose), oracle);
+        let room = if copies.is_some() { copies::SESSIONS } else { 0 };
+        let chaos = Chaos::of(case, may_lose).with_room(room);
+        let server = Server::new(TARGET, may_lose, chaos, oracle);
         if !copies.as_ref().is_some_and(|copies| copies.is_first) {
             server.provision(&TABLES);
         }

@@ -22,7 +22,10 @@ impl Core {
             | Statement::AddKeys(name, _) => Some(name),
             _ => None,
         };
-        if let Some(name) = name {
+        // A table that is there is seen without a lock that anyone holds.
+        let is_there = matches!(statement, Statement::CreateTable { .. })
+            && name.is_some_and(|name| self.state.tables.contains_key(name));
+        if let Some(name) = name.filter(|_| !is_there) {
             let lock = LockName::Table(name.clone());
             if !self.locks.take(id, &lock, Mode::Exclusive) {
                 return self.block(id, lock, Mode::Exclusive);
