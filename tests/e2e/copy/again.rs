@@ -108,6 +108,38 @@ async fn tables_that_can_not_be_copied_again_are_named() {
     compare(&source, &target).await;
 }
 
+/// The target permits DROP, and no CREATE: the table is gone, and the channel must not stop at its next row.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_makes_the_tables_that_an_interrupted_copy_dropped() {
+    let (source, target) = Server::pair(&[], &[]);
+    for statement in [
+        "CREATE DATABASE d",
+        "CREATE TABLE d.t (id INT PRIMARY KEY, v INT UNIQUE)",
+        "INSERT INTO d.t VALUES (1, 1), (2, 2)",
+    ] {
+        source.exec(statement).await;
+    }
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target
+        .exec("SET sql_log_bin=0; GRANT CREATE ON csa.* TO csa; REVOKE CREATE ON *.* FROM csa")
+        .await;
+    let error = refused_with(&daemon, &["--table", "d.t"]);
+    assert!(error.contains("denied"), "{error}");
+    let tables = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='d'";
+    assert_eq!(target.value::<u64>(tables).await, 0);
+    source.exec("INSERT INTO d.t VALUES (3, 3)").await;
+    source.exec("UPDATE d.t SET v = v + 10").await;
+    target.exec("SET sql_log_bin=0; GRANT CREATE ON *.* TO csa").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let status = daemon.status();
+    let view = &status["channels"][0];
+    assert_eq!((&view["state"], &view["copy"]["step"]), (&"starting".into(), &"rows_left".into()));
+    ends_well(start_copying(&daemon, &["--table", "d.t"]), &daemon).await;
+    wait_state(&daemon, 0, "running").await;
+    compare(&source, &target).await;
+}
+
 /// Only a range is copied again: no reader misses a row outside of it, and the table keeps its keys and triggers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_range_is_copied_again_under_load() {
