@@ -216,16 +216,10 @@ impl Copies {
 
     /// Returns the first request, and the time until it is made.
     pub(super) fn next(&self, target: &Server) -> Option<(Request, Duration)> {
-        let mut requests = self.requests.lock();
-        // A crash may take back that all rows are copied.
-        if requests.is_empty()
-            && target.with_state(oracle::has_rows_to_copy)
-            && let Some(mut again) = self.fulfilled.lock().take()
-        {
-            again.after = self.began.elapsed() + Duration::from_secs(10);
-            requests.push(again);
+        if self.requests.lock().is_empty() && target.with_state(oracle::has_rows_to_copy) {
+            self.repeat();
         }
-        let first = requests.first().cloned()?;
+        let first = self.requests.lock().first().cloned()?;
         let left = first.after.saturating_sub(self.began.elapsed());
         Some((first, left))
     }
@@ -234,6 +228,14 @@ impl Copies {
         self.requests.lock().retain(|other| other != request);
         *self.fulfilled.lock() = Some(request.clone());
         self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Puts the last request that was fulfilled first: a crash has taken back that all its rows are copied.
+    pub(super) fn repeat(&self) {
+        if let Some(mut again) = self.fulfilled.lock().take() {
+            again.after = self.began.elapsed() + Duration::from_secs(10);
+            self.requests.lock().insert(0, again);
+        }
     }
 
     /// The operator looks at what went wrong first, and the channel runs meanwhile.
