@@ -106,10 +106,12 @@ impl<'a> Reception<'a> {
         }
     }
 
+    /// Cancel-safe: the next call carries it out.
     async fn close(&mut self) {
         self.machine.closed();
-        if let Some(mut receiving) = self.current.take() {
+        if let Some(receiving) = &mut self.current {
             receiving.tasks.shutdown().await;
+            self.current = None;
             self.status.disconnected();
             self.progress.lock().store_closed();
         }

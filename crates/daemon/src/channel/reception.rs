@@ -13,7 +13,7 @@ use csa_relaystore::opening::RelayStore;
 use csa_relaystore::read::Recovery;
 use csa_relaystore::write::RelayInlet;
 use tokio::sync::{Mutex, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error, info, warn};
 
@@ -44,7 +44,8 @@ struct Receiving {
     settings: Arc<ChannelSettings>,
     received: Received,
     halt: CancellationToken,
-    task: JoinHandle<()>,
+    /// `None` once it was waited for, like the next one.
+    task: Option<JoinHandle<()>>,
     /// Fills the archive.
     archive: Option<JoinHandle<()>>,
 }
@@ -195,6 +196,7 @@ impl Reception {
             shown.reception_over();
         };
         let task = tokio::spawn(received_until_stopped.in_current_span());
+        let task = Some(task);
         let archive = self.archive(settings, &received.store, &halt)?;
         Ok(Receiving { settings: Arc::clone(settings), received, halt, task, archive })
     }
@@ -233,14 +235,12 @@ impl Reception {
     async fn close(&self, current: &mut Option<Receiving>) {
         let Some(receiving) = current.as_mut() else { return };
         receiving.halt.cancel();
-        if let Err(error) = (&mut receiving.task).await {
+        if let Err(error) = joined(&mut receiving.task).await {
             error!(%error, "the reception task failed");
             self.watch.reception_over();
         }
         // It holds the store.
-        if let Some(archive) = &mut receiving.archive
-            && let Err(error) = archive.await
-        {
+        if let Err(error) = joined(&mut receiving.archive).await {
             error!(%error, "the task of the archive failed");
         }
         *current = None;
@@ -250,13 +250,22 @@ impl Reception {
 
 impl Receiving {
     fn is_alive(&self) -> bool {
-        !self.task.is_finished() && self.received.end.borrow().is_none()
+        let is_running = |task: &JoinHandle<()>| !task.is_finished();
+        self.task.as_ref().is_some_and(is_running) && self.received.end.borrow().is_none()
     }
 
     /// It can stay as it is for a channel that starts with these settings.
     fn continues(&self, settings: &Arc<ChannelSettings>) -> bool {
         self.is_alive() && Arc::ptr_eq(&self.settings, settings)
     }
+}
+
+/// Waits for a task. Cancel-safe: a task that has ended must not be waited for twice.
+async fn joined(task: &mut Option<JoinHandle<()>>) -> Result<(), JoinError> {
+    let Some(handle) = task else { return Ok(()) };
+    let ended = handle.await;
+    *task = None;
+    ended
 }
 
 type Opened = csa_relaystore::disk::Result<Option<(RelayStore, Recovery)>>;
