@@ -1,8 +1,8 @@
-//! Copies of tables while the channel moves to another daemon, and of large tables.
+//! Copies while the channel moves to another daemon, and of large tables.
 
 use std::time::Duration;
 
-use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+use csa_tests::{Daemon, Etcd, Load, LoadOptions, Server, compare, eventually, prepare};
 use mysql_async::prelude::Queryable as _;
 
 use super::{copy_log, ends_well, refused_with, start_copying};
@@ -97,5 +97,51 @@ async fn a_copy_of_a_table_continues_where_the_channel_goes() {
     };
     eventually("one of them runs", DRAIN, async || runs(&first) || runs(&second)).await;
     let holder = if runs(&first) { &first } else { &second };
+    equals(&source, holder, &target).await;
+}
+
+/// A fleet begins a channel with a copy. The daemon that makes it dies, another one claims the channel and continues.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_continues_the_first_copy_of_a_daemon_that_died() {
+    let (source, target) = Server::pair(&[], &[]);
+    let load = LoadOptions { rows: 5_000, clients: 4, rate: Some(100.0), ..LoadOptions::default() };
+    prepare(&source, &load).await;
+    make_still(&source).await;
+    let engine = Etcd::start();
+    let join = |name: &str| {
+        let builder = Daemon::builder(&source, &target).set("claims.engine", "etcd");
+        let builder = builder.set("claims.endpoints", vec![engine.endpoint()]);
+        let builder = builder.set("claims.name", name).set("claims.ttl", "6s");
+        let builder = builder.set("source.user", "admin").set("source.password", "admin_pw");
+        let builder = builder.set("applier.start_from", "copy").set("copy.snapshot_limit", "0MiB");
+        builder.set("copy.rows_per_second", 40_000).start()
+    };
+    let clients = Load::start(&source, &load);
+    let daemons = [join("one"), join("two")];
+    let copies = |daemon: &Daemon| {
+        let status = daemon.try_status().unwrap_or_default();
+        status["channels"][0]["copy"]["rows"].as_u64().unwrap_or_default() > 40_000
+    };
+    eventually("one of them copies", DRAIN, async || daemons.iter().any(copies)).await;
+    let (dying, other) = match copies(&daemons[0]) {
+        true => (&daemons[0], &daemons[1]),
+        false => (&daemons[1], &daemons[0]),
+    };
+    dying.kill9();
+    wait_state(other, 0, "running").await;
+    let log = other.log();
+    assert!(!log.contains("begins again"), "{log}");
+    dying.start_again();
+    clients.stop().await;
+    eventually("one of them runs", DRAIN, async || {
+        let runs = |daemon: &&Daemon| {
+            let status = daemon.try_status().unwrap_or_default();
+            status["channels"][0]["state"] == "running"
+        };
+        [dying, other].iter().filter(|daemon| runs(daemon)).count() == 1
+    })
+    .await;
+    let status = other.try_status().unwrap_or_default();
+    let holder = if status["channels"][0]["state"] == "running" { other } else { dying };
     equals(&source, holder, &target).await;
 }
