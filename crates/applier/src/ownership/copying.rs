@@ -79,6 +79,8 @@ pub struct CopyState {
     pub seen: GtidSet,
     /// The tables are made: all rows in them are of this copy.
     pub has_tables: bool,
+    /// All rows are copied, and it is known which transactions the channel has to apply.
+    pub has_end: bool,
     /// The work that is left for the time when the tables have converged, in the copy's own form.
     pub later: String,
 }
@@ -216,16 +218,17 @@ impl CopyClaim {
     /// See [`Self::unfinished`].
     pub async fn state(&mut self) -> Result<Option<CopyState>> {
         let query = format!(
-            "SELECT source_uuid, definitions, gtid_executed, seen, has_tables, later FROM csa.copy_state \
-             WHERE channel={}",
+            "SELECT source_uuid, definitions, gtid_executed, seen, until_gtids, has_tables, later \
+             FROM csa.copy_state WHERE channel={}",
             quote(&self.channel)
         );
-        let rows: Vec<(String, u64, String, String, bool, String)> =
+        let rows: Vec<(String, u64, String, String, Option<String>, bool, String)> =
             self.session.rows(&query).await?;
         let Some(row) = rows.into_iter().next() else { return Ok(None) };
-        let (source_uuid, definitions, executed, seen, has_tables, later) = row;
+        let (source_uuid, definitions, executed, seen, until, has_tables, later) = row;
         let (executed, seen) = (self.set(&executed)?, self.set(&seen)?);
-        Ok(Some(CopyState { source_uuid, definitions, executed, seen, has_tables, later }))
+        let has_end = until.is_some();
+        Ok(Some(CopyState { source_uuid, definitions, executed, seen, has_tables, has_end, later }))
     }
 
     fn set(&self, text: &str) -> Result<GtidSet> {
@@ -237,7 +240,8 @@ impl CopyClaim {
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn note_ranges(&mut self, state: &CopyState, ranges: &[CopyRange]) -> Result<()> {
-        let CopyState { source_uuid, definitions, executed, seen, has_tables, later } = state;
+        let CopyState { source_uuid, definitions, executed, seen, has_tables, has_end: _, later } =
+            state;
         let has_tables = u8::from(*has_tables);
         let channel = quote(&self.channel);
         self.session.run("BEGIN").await?;

@@ -143,8 +143,7 @@ impl Again<'_> {
             ranges.iter().map(|range| range.table.clone().into()).collect();
         let later = Later::read(&self.options.copy.channel, &state.later)?;
         if noted != self.options.tables || later.integers != self.options.integers {
-            let has_all_rows = ranges.iter().all(|range| range.left.is_none());
-            return Err(self.not_finished(&noted, later.integers, has_all_rows));
+            return Err(self.not_finished(&noted, later.integers, state.has_end));
         }
         let begun = self.read(state.executed.clone()).await?;
         let (another, _) = look_at(&mut self.copying.watcher, &state).await?;
@@ -160,13 +159,13 @@ impl Again<'_> {
         &self,
         tables: &BTreeSet<TableName>,
         integers: Option<(i128, i128)>,
-        has_all_rows: bool,
+        has_end: bool,
     ) -> CopyError {
         let channel = &self.options.copy.channel;
         let names = tables.iter().map(|name| format!("--table {name}"));
         let range = integers.map(|(first, last)| format!("--range {first}..{last}"));
         let names: Vec<String> = names.chain(range).collect();
-        CopyError::Refused(match has_all_rows {
+        CopyError::Refused(match has_end {
             true => format!(
                 "channel {channel}: it still applies what changed during another copy; try again once it is running"
             ),
@@ -209,6 +208,7 @@ impl Again<'_> {
             executed: begun.executed.clone(),
             seen: begun.executed.clone(),
             has_tables: false,
+            has_end: false,
             later: later.text(),
         };
         copying.claim.note_ranges(&state, &ranges).await?;
