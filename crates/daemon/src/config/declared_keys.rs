@@ -235,7 +235,8 @@ macro_rules! server {
             #[serde(default = "seconds::<1>")]
             #[schemars(extend("x-at-least" = "10ms"))]
             pub(super) connect_retry: Duration,
-            /// Longest pause between attempts.
+            /// Longest pause between attempts. Where nothing listens, none is longer than 5 s; where the account is
+            /// refused, each lasts half a minute, or until `password_file` has another password.
             #[serde(default = "seconds::<30>")]
             #[schemars(extend("x-at-least" = "10ms"))]
             pub(super) connect_retry_max: Duration,
