@@ -326,8 +326,8 @@ server!(TargetConfig, "target", {
     /// Account with the privileges of config/grants-target.sql.
     #[schemars(example = &"csa")]
     pub(super) user: String,
-    /// After this long without an answer, the daemon asks the target over another connection whether it
-    /// still executes the statement.
+    /// Every time this long without an answer, and the first time after 10 s, the daemon asks the target over
+    /// another connection whether it still executes the statement.
     #[serde(default = "seconds::<30>")]
     #[schemars(extend("x-at-least" = "1s"))]
     pub(super) net_timeout: Duration,
