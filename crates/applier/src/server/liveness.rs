@@ -18,8 +18,8 @@ use crate::server::route;
 
 /// Time after which an answer that the server has sent would have arrived, unless `net_timeout` is shorter.
 const UNDER_WAY: Duration = Duration::from_secs(5);
-/// Time until the server is asked for the first time, unless `net_timeout` is shorter: one that hangs, or a link that
-/// drops everything, shows sooner than the statements that last longer cost.
+/// Time until the server is asked for the first time, unless `net_timeout` is shorter. A server that hangs shows soon,
+/// and a statement that lasts longer costs one connection.
 const FIRST: Duration = Duration::from_secs(10);
 /// Time to wait for an answer that is on its way before asking again, or half of `net_timeout`.
 const AGAIN: Duration = Duration::from_secs(2);
