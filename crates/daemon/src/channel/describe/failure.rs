@@ -139,6 +139,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_lost_table_is_copied_before_anything_is_skipped() {
+        let ways_on = |code: u16| {
+            let row = FailingRow {
+                table: "d.t".to_owned(),
+                event_type: "Write_rows",
+                event_number: 1,
+                end_log_pos: 4,
+                row_number: Some(1),
+                key: None,
+                columns: Vec::new(),
+                present: PresentRow::Missing,
+                mismatch: None,
+                denied: None,
+                repair: None,
+            };
+            let error = ChannelError::Applier(csa_applier::Error::Transaction {
+                gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
+                of: "row changes of d.t".to_owned(),
+                code,
+                message: ServerText::new(code, "why"),
+                row: Some(Box::new(row)),
+            });
+            shown("c", &error, String::new(), false).ways_on
+        };
+        let copy = "csa-daemon copy --channel c --table d.t";
+        for code in [1049, 1146] {
+            let ways = ways_on(code);
+            assert!(ways[1].contains(copy) && ways[2].contains("skip"), "{ways:?}");
+        }
+        let ways = ways_on(1032);
+        assert!(ways[1].contains("skip") && ways[3].contains(copy), "{ways:?}");
+    }
+
+    #[test]
     fn a_transaction_is_skipped_for_its_own_errors_only() {
         for rule in RULES {
             for (code, _) in rule.errors {
