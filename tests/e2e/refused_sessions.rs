@@ -103,7 +103,8 @@ impl Site {
     }
 
     async fn waits(&self, what: &str, words: &[&str]) {
-        eventually(&format!("{what}: it waits"), Duration::from_secs(90), async || {
+        // Sooner than the pause after a refusal ends: status says at once why.
+        eventually(&format!("{what}: it waits"), Duration::from_secs(20), async || {
             let (state, detail) = self.state();
             assert_ne!(state, "failed", "{what}: {:#}", self.view());
             state == "waiting_for_target" && words.iter().all(|word| detail.contains(word))
@@ -191,9 +192,11 @@ impl Site {
         .await;
         let view = self.view();
         let ways_on = view["last_error"]["ways_on"].to_string();
-        // BINLOG says 1105 where it lacks a privilege, so there the transaction is named.
+        // BINLOG says 1105 where it lacks a privilege, so there the transaction is named, and the privilege looked up.
         let is_named = view["last_error"]["number"] == 1105;
         assert!(is_named || !ways_on.contains("skip"), "{view:#}");
+        let message = view["last_error"]["message"].to_string();
+        assert!(!is_named || message.contains("command denied to user 'csa'"), "{view:#}");
         self.target
             .exec(&format!("{log}; GRANT UPDATE, INSERT ON *.* TO csa@'%' WITH GRANT OPTION"))
             .await;

@@ -13,3 +13,13 @@ start_load
 say "source on port $PORT_SOURCE, target on port $PORT_TARGET"
 guide provisioning.md 'Copy'
 finish
+
+systemctl start csa-daemon
+guide provisioning.md 'Copy again' 1
+# The guide has one database.
+on target <<<"DROP DATABASE everything"
+guide provisioning.md 'Copy again' 2
+guide provisioning.md 'Copy again' 3
+wait_level
+compare
+systemctl stop csa-daemon

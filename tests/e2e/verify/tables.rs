@@ -191,3 +191,42 @@ async fn filtered_tables_are_left_out_and_rewritten_ones_compared() {
     found.assert_code(2);
     assert!(found.table("d.t")["left_out"].to_string().contains("kept.t"), "{:#}", found.json);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_another_channel_is_no_difference() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = Daemon::builder(&source, &target).start();
+    source
+        .exec(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)",
+        )
+        .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target
+        .exec(
+            "CREATE DATABASE e; CREATE TABLE e.u (id INT PRIMARY KEY); CREATE TABLE d.own (id INT)",
+        )
+        .await;
+    let found = verify(&daemon, &[]);
+    found.assert_code(1);
+    assert_eq!(found.tables().len(), 3, "{:#}", found.json);
+    // What a channel of another source notes there.
+    let copied = |table: &str, change: &str| {
+        format!(
+            "CREATE TEMPORARY TABLE csa.x SELECT * FROM csa.{table} WHERE channel = 'test'; \
+             UPDATE csa.x SET channel = 'other'{change}; \
+             INSERT INTO csa.{table} SELECT * FROM csa.x; DROP TEMPORARY TABLE csa.x;"
+        )
+    };
+    let rules = r#", filters = '{"replicate_do_db": ["e"]}'"#;
+    target.exec(&copied("channel", rules)).await;
+    assert_eq!(verify(&daemon, &[]).tables().len(), 3, "it has no checkpoint");
+    target.exec(&copied("checkpoint", "")).await;
+    let found = verify(&daemon, &[]);
+    found.assert_code(1);
+    let definition = &found.table("d.own")["definition"];
+    assert_eq!(definition, &json!(["the table is only on the target"]), "no rule has it");
+    assert_eq!(found.tables().len(), 2, "{:#}", found.json);
+    target.exec("DROP TABLE d.own").await;
+    verify(&daemon, &[]).assert_code(0);
+}

@@ -20,6 +20,8 @@ pub struct FailingRow {
     pub present: PresentRow,
     /// A column whose types differ, where the row does not fit the target's table.
     pub mismatch: Option<String>,
+    /// The server's refusal of such a change by our account, where it named no cause.
+    pub denied: Option<String>,
     /// A statement for the target, after which the transaction can be applied.
     pub repair: Option<String>,
 }

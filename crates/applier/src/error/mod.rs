@@ -249,6 +249,12 @@ impl Error {
         self.link().and_then(|error| error.refused_pause(chance))
     }
 
+    /// Returns the pause before the next attempt, where the usual one does not depend on the error.
+    #[must_use]
+    pub fn pause(&self, usual: Duration, chance: &dyn Chance) -> Duration {
+        self.link().map_or(usual, |error| error.pause(usual, chance))
+    }
+
     /// Returns true if the target has no room for another session.
     pub(crate) fn is_of_room(&self) -> bool {
         matches!(self, Self::Connecting(_))

@@ -112,8 +112,9 @@ const fn names_only(code: u16) -> bool {
         code,
         // Files, tables, databases.
         1004..=1010 | 1016..=1018 | 1020 | 1021 | 1026 | 1030..=1032 | 1034..=1037 | 1040 | 1041
-        // Access.
-        | 1044..=1047 | 1142 | 1143 | 1227 | 1370 | 1396 | 1410 | 1449 | 3530 | 4047
+        // Access, and limits of accounts.
+        | 1044..=1047 | 1129 | 1130 | 1142 | 1143 | 1203 | 1226 | 1227 | 1370 | 1396 | 1410 | 1449 | 1820 | 1862 | 3118
+        | 3530 | 3955 | 4047 | 4151
         // Names of objects, and which of them are there or not.
         | 1048..=1055 | 1059..=1061 | 1067..=1075 | 1082 | 1086 | 1090 | 1091 | 1101 | 1102
         | 1103 | 1109 | 1112..=1120 | 1146 | 1148 | 1170 | 1176 | 1205 | 1206 | 1213..=1217 | 1253
@@ -234,6 +235,11 @@ mod tests {
                 3819,
                 "Check constraint 'positive' is violated.",
                 "Check constraint 'positive' is violated.",
+            ),
+            (
+                1226,
+                "User 'csa' has exceeded the 'max_user_connections' resource (current value: 1)",
+                "User 'csa' has exceeded the 'max_user_connections' resource (current value: 1)",
             ),
             (9999, "Something new about 'secret'.", "Something new about '…'."),
         ] {

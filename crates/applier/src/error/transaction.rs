@@ -13,7 +13,7 @@ const NOT_FOR_GROUP: u16 = 3098;
 /// ER_APPLIER_LOG_EVENT_VALIDATION_ERROR: the same for a row image.
 const ROW_NOT_FOR_GROUP: u16 = 3635;
 /// ER_UNKNOWN_ERROR: BINLOG returns no more than this for some causes.
-const UNKNOWN: u16 = 1105;
+pub(crate) const UNKNOWN: u16 = 1105;
 
 pub(crate) fn named(
     transaction: &AdmittedTransaction,
@@ -30,6 +30,12 @@ pub(crate) fn named(
              \"sql\", which refuses such types by name"
         ));
     }
+    let denied = row.as_ref().and_then(|row| row.denied.as_deref());
+    if let (UNKNOWN, Some(denied)) = (code, denied) {
+        message.push(&format!(
+            ": {denied}. Grant it to the channel's account on the target (config/grants-target.sql)"
+        ));
+    }
     message.push(match code {
         NOT_TRANSACTIONAL => {
             " One of its tables is no longer transactional on the target: restart the channel, \
@@ -40,7 +46,7 @@ pub(crate) fn named(
              TABLE … ADD COLUMN my_row_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY KEY, or on the \
              source; then restart the channel"
         }
-        UNKNOWN if mismatch.is_none() => {
+        UNKNOWN if mismatch.is_none() && denied.is_none() => {
             ": the target's error log has the cause. Column types differ (run there: SET PERSIST \
              replica_type_conversions='ALL_NON_LOSSY'), or our account may not write the table"
         }

@@ -187,14 +187,13 @@ impl WorkerSession {
         self.is_lost = true;
         self.shared.target.lost(self.party(), error);
         self.shared.generation.suspect();
-        let pause = backoff.pause();
-        let pause = error.refused_pause(&*self.options.chance).unwrap_or(pause);
+        let pause = error.pause(backoff.pause(), &*self.options.chance);
         self.shared.target.waits(self.party(), pause);
         tokio::select! {
             biased;
             // One that has begun already is missed; then the pause ends the wait.
             () = self.shared.generation.next() => {}
-            () = tokio::time::sleep(pause) => {}
+            () = self.target.password.pause(pause) => {}
         }
     }
 

@@ -221,11 +221,10 @@ impl Keeper {
     }
 
     async fn pause(&mut self, error: &Error, backoff: &mut Backoff) {
-        let pause = error.refused_pause(&*self.chance);
-        let pause = pause.unwrap_or_else(|| backoff.pause());
+        let pause = error.pause(backoff.pause(), &*self.chance);
         self.control.reachability.waits(Party::Control, pause);
         debug!(%error, "control session not opened, trying again in {pause:?}");
-        tokio::time::sleep(pause).await;
+        self.target.password.pause(pause).await;
     }
 
     /// Ends sessions of workers that have none any more: where a link was lost without a word, the server counts

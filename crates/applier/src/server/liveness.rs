@@ -18,6 +18,9 @@ use crate::server::route;
 
 /// Time after which an answer that the server has sent would have arrived, unless `net_timeout` is shorter.
 const UNDER_WAY: Duration = Duration::from_secs(5);
+/// Time until the server is asked for the first time, unless `net_timeout` is shorter. A server that hangs shows soon,
+/// and a statement that lasts longer costs one connection.
+const FIRST: Duration = Duration::from_secs(10);
 /// Time to wait for an answer that is on its way before asking again, or half of `net_timeout`.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -52,7 +55,7 @@ impl Liveness {
     pub(crate) async fn watch<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::pin!(answer);
         let limit = self.target.net_timeout;
-        let mut patience = limit;
+        let mut patience = limit.min(FIRST);
         let mut answered: Option<Instant> = None;
         // Keeps the room for the question free until it is asked again.
         let mut _way = None;

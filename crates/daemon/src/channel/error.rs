@@ -51,15 +51,14 @@ impl ChannelError {
         }
     }
 
-    /// Returns the pause before the next attempt, where the target refuses sessions and trying soon would do
-    /// harm.
-    pub(super) fn refused_pause(&self) -> Option<Duration> {
+    /// Returns the pause before the next attempt, where the usual one does not depend on the target's error.
+    pub(super) fn pause(&self, usual: Duration) -> Duration {
         match self {
             Self::Applier(error)
             | Self::Target(csa_applier::PreflightError::Unreachable(error)) => {
-                error.refused_pause(&SystemChance)
+                error.pause(usual, &SystemChance)
             }
-            _ => None,
+            _ => usual,
         }
     }
 

@@ -206,11 +206,20 @@ impl Channel {
         self.watch.refused(error);
         self.watch.tries_again(pause);
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = self.pauses(pause) => {}
             () = stop.cancelled() => return false,
         }
         self.watch.tried_again();
         true
+    }
+
+    /// Waits for the pause; a new password of either account ends it.
+    async fn pauses(&self, pause: Duration) {
+        let ChannelSettings { source, target, .. } = &*self.settings;
+        tokio::select! {
+            () = source.password.pause(pause) => {}
+            () = target.password.pause(pause) => {}
+        }
     }
 
     /// Claims the identity, trying until it is free; `None` when stopped.
@@ -267,8 +276,7 @@ impl Channel {
         stop: &CancellationToken,
     ) -> bool {
         let absent = error.absent();
-        let pause = pauses.next(absent.is_some());
-        let pause = error.refused_pause().unwrap_or(pause);
+        let pause = error.pause(pauses.next(absent.is_some()));
         match absent {
             Some(Absent::Source) => self.watch.waiting_for_source(&error.to_string()),
             Some(Absent::Target) => self.watch.waiting_for_target(&error.to_string()),
@@ -285,7 +293,7 @@ impl Channel {
             () = stop.cancelled() => return false,
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => true,
+            () = self.pauses(pause) => true,
             () = stop.cancelled() => false,
         }
     }

@@ -149,11 +149,11 @@ async fn same_tables(settings: &ChannelSettings, all: &[ChannelSettings]) -> Vec
         let both = overlap(&settings.filters, rules, known.folds_case, &known.tables);
         let Some(both) = both else { return };
         let (level, source) = match is_same_source {
-            true => (Level::Error, "of the same source, "),
+            true => (Level::Error, ", of the same source,"),
             // Each has its own rows there, or should have.
             false => (Level::Warning, ""),
         };
-        let text = format!("channel {name:?}, {source}writes {both} too");
+        let text = format!("channel {name:?}{source} writes {both} too");
         found.push(Finding::new(CHECK, level, text).fix(
             Place::Configuration,
             "[channel.applier] replicate_* so that each table of the target has one channel",

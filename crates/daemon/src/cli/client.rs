@@ -33,8 +33,8 @@ pub(super) struct Client {
     base: String,
     token: Option<SecretString>,
     channel: Option<String>,
-    /// The user's name, for the daemon's log.
-    by: String,
+    /// The user's name, for the daemon's log; a daemon on this host finds one out itself.
+    by: Option<String>,
 }
 
 impl Client {
@@ -48,7 +48,7 @@ impl Client {
             base,
             token,
             channel: admin.channel.clone(),
-            by: std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned()),
+            by: std::env::var("USER").ok(),
         })
     }
 
@@ -147,7 +147,10 @@ impl Client {
     }
 
     fn headers<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
-        let request = request.header("csa-by", &self.by);
+        let request = match &self.by {
+            Some(by) => request.header("csa-by", by),
+            None => request,
+        };
         match &self.token {
             Some(token) => {
                 request.header("authorization", format!("Bearer {}", token.expose_secret()))

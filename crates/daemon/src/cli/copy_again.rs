@@ -15,7 +15,7 @@ use super::output::say;
 use super::verify::chosen;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{AgainOptions, CopyOptions, CopyStep, Round, copy_again};
-use crate::host::{Failure, runtime};
+use crate::host::{Failure, counted, runtime};
 use crate::observe::view::{ChannelState, ChannelView, CommandView};
 use crate::verify::Replicated;
 
@@ -70,9 +70,9 @@ pub(crate) fn copy_tables(
     screen.clear();
     let seconds = begun.elapsed().as_secs_f64().max(1e-3);
     say!(
-        "channel {}: {} tables, {rows} rows copied in {seconds:.1} s ({:.0} rows/s)",
+        "channel {}: {}, {rows} rows copied in {seconds:.1} s ({:.0} rows/s)",
         settings.name,
-        options.tables.len(),
+        counted(options.tables.len() as u64, "table"),
         rows as f64 / seconds
     );
     if !is_running {

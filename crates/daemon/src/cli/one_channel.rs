@@ -2,6 +2,7 @@
 
 use super::explanation::failing_row;
 use super::units::{bytes, grouped, grouped_with, time};
+use crate::observe::advice::{About, while_waiting};
 use crate::observe::view::{
     ChannelState, ChannelView, ConnectionView, RelayView, VerifyView, WorkerView,
 };
@@ -107,26 +108,18 @@ fn to_do(view: &ChannelView) -> Vec<String> {
                 vec![format!("change what the error names, then: {}", command("restart"))]
             });
         }
-        ChannelState::WaitingForSource | ChannelState::WaitingForTarget
-            if view.state_detail.contains("may not replicate") =>
-        {
-            "run that statement; reception resumes on its own".to_owned()
-        }
-        ChannelState::WaitingForSource | ChannelState::WaitingForTarget
-            if view.state_detail.contains("error 1045") =>
-        {
-            "write the account's password into its password_file, which is read at each login; the channel resumes \
-             on its own (docs/passwords.md)"
-                .to_owned()
-        }
         ChannelState::WaitingForSource => {
-            "check that the source runs and can be reached from here; reception resumes on its own"
-                .to_owned()
+            while_waiting(About::Source, &view.state_detail).unwrap_or_else(|| {
+                "check that the source runs and can be reached from here; reception resumes on its own"
+                    .to_owned()
+            })
         }
         ChannelState::WaitingForTarget => {
-            "check that the target runs, can be reached from here and is writable; the channel resumes on its \
-             own"
-                .to_owned()
+            while_waiting(About::Target, &view.state_detail).unwrap_or_else(|| {
+                "check that the target runs, can be reached from here and is writable; the channel resumes on \
+                 its own"
+                    .to_owned()
+            })
         }
         ChannelState::WaitingForLock => match &view.applier.lock_wait {
             Some(wait) => format!(

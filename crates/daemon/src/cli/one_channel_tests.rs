@@ -90,5 +90,5 @@ fn a_refused_password_has_a_step_of_its_own() {
     assert!(!text("target db7:3306: Connection refused").contains("password_file"));
     let revoked =
         "error 1045: 'repl'@'%' has logged in and may not replicate. On the source: GRANT";
-    assert!(text(revoked).contains("run that statement"), "{}", text(revoked));
+    assert!(text(revoked).contains("Run that statement"), "{}", text(revoked));
 }

@@ -10,13 +10,14 @@ table in the code.
 **When a session is opened** (connection, login, settings, the look whether the channel is held there), no error ends a running
 channel. The channel is `waiting_for_target`, tries again, and blames no transaction. The column says how:
 
-- `account`, `protection`: someone has to change the account or the link. The daemon tries again after 30 s, give or take a quarter.
-  A channel that starts is refused instead: it is `failed`, and tried again after 30 s to 5 minutes.
+- `account`, `protection`: someone has to change the account or the link. The daemon tries again after 30 s, give or take a quarter,
+  and at once when `password_file` gets another password. A channel that starts is refused instead: it is `failed`, and tried again
+  after 30 s to 5 minutes, or when the file changes.
 - `full`: there is no room for another session. The channel continues with the sessions that it has, as long as it has one beside
   the one that holds the channel. It asks for one more after 30 s.
 - `blocked`: as for an account, but a start waits too.
-- `away`: the daemon tries again after `connect_retry`, up to `connect_retry_max`. All errors that this page does not list are of
-  this kind.
+- `away`: the daemon tries again after `connect_retry`, up to `connect_retry_max`; where nothing listens at the address,
+  after 5 s at most. All errors that this page does not list are of this kind.
 
 **In a statement**, of the channel's own or of a transaction:
 

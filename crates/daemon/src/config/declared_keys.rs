@@ -235,7 +235,8 @@ macro_rules! server {
             #[serde(default = "seconds::<1>")]
             #[schemars(extend("x-at-least" = "10ms"))]
             pub(super) connect_retry: Duration,
-            /// Longest pause between attempts.
+            /// Longest pause between attempts. Where nothing listens, none is longer than 5 s; where the account is
+            /// refused, each lasts half a minute, or until `password_file` has another password.
             #[serde(default = "seconds::<30>")]
             #[schemars(extend("x-at-least" = "10ms"))]
             pub(super) connect_retry_max: Duration,
@@ -325,8 +326,8 @@ server!(TargetConfig, "target", {
     /// Account with the privileges of config/grants-target.sql.
     #[schemars(example = &"csa")]
     pub(super) user: String,
-    /// After this long without an answer, the daemon asks the target over another connection whether it
-    /// still executes the statement.
+    /// Every time this long without an answer, and the first time after 10 s, the daemon asks the target over
+    /// another connection whether it still executes the statement.
     #[serde(default = "seconds::<30>")]
     #[schemars(extend("x-at-least" = "1s"))]
     pub(super) net_timeout: Duration,

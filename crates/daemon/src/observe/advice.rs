@@ -1,6 +1,7 @@
 //! Next steps after an error, for the status page. Pure: chosen by the cause, which is known where the
 //! error arises, and never by what a message says.
 
+use csa_provider::server::link::{Opening, rule_of};
 use csa_provider::source::SourceCause;
 
 /// The place where an error occurred.
@@ -44,8 +45,49 @@ pub(crate) fn advice(cause: ErrorCause) -> &'static str {
     }
 }
 
-const PURGED: &str = "The source has purged binary logs that the target still needs. Provision the target \
-     again (clone or dump), or connect a source that still has them.";
+/// Next steps while a channel waits for a server: by the number of the error that the server sent, which `detail`
+/// holds as every text of ours does.
+pub(crate) fn while_waiting(about: About, detail: &str) -> Option<String> {
+    let side = match about {
+        About::Source => "source",
+        About::Target => "target",
+        About::Channel => return None,
+    };
+    if detail.contains("may not replicate") {
+        return Some("Run that statement; reception resumes on its own.".to_owned());
+    }
+    let number = detail.split("error ").skip(1).find_map(|rest| {
+        let (number, _) = rest.split_once(':')?;
+        number.parse::<u16>().ok()
+    })?;
+    let steps = match number {
+        1045 | 1698 => format!(
+            "Write the account's password into password_file of [channel.{side}] (docs/passwords.md). The daemon \
+             notices a new one within a second"
+        ),
+        1129 => format!("Run on the {side}: TRUNCATE TABLE performance_schema.host_cache"),
+        3118 | 3955 | 4151 => {
+            format!("Run on the {side}, with the account's name: ALTER USER … ACCOUNT UNLOCK")
+        }
+        1820 | 1862 => {
+            format!("Give the account on the {side} a password that does not expire (docs/passwords.md)")
+        }
+        1207 | 1290 | 1792 | 1836 => {
+            "If this server is still the one to write to, run there: SET GLOBAL super_read_only = OFF, \
+             GLOBAL read_only = OFF"
+                .to_owned()
+        }
+        _ if rule_of(number).is_some_and(|rule| rule.opening == Opening::Full) => format!(
+            "Raise the limit that the error names on the {side} (max_connections, or the account's \
+             MAX_USER_CONNECTIONS), or end other sessions there"
+        ),
+        _ => return None,
+    };
+    Some(format!("{steps}; the channel resumes on its own."))
+}
+
+const PURGED: &str = "The source has purged binary logs that the target still needs. Connect a source that still has \
+     them (source.failover), or copy the source again (docs/provisioning.md#copy-again).";
 
 const ACCOUNT: &str =
     "The source refuses the account. Check user and password; it needs REPLICATION SLAVE.";
@@ -54,7 +96,7 @@ const PROTECTION: &str = "The two do not agree on how the link is protected. Che
      name in [channel.source], and the source's certificate.";
 
 const OTHER_HISTORY: &str = "The source lacks transactions that were received from it: it was reset, restored, or \
-     is another server. Connect the right one, or provision the target again (clone or dump).";
+     is another server. Connect the right one, or copy the source again (docs/provisioning.md#copy-again).";
 
 const NAMED: &str = "Everything before is committed and nothing after it. Change what the message names, \
      then restart the channel.";
@@ -95,7 +137,9 @@ fn of_target(number: u16) -> &'static str {
         }
         1049 | 1146 => {
             "The target lacks this database or table. If the target is not a copy of the source yet, make it one \
-             (csa-daemon copy). Else create the table as the source has it, with its rows, then restart the channel."
+             (csa-daemon copy). Else copy the table from the source (csa-daemon copy --table), which also allows for \
+             changes that are still to come. A table that is made by hand must have the rows from before this \
+             transaction: with later ones the channel meets them again (1062)."
         }
         1007 | 1050 | 1060 | 1061 => {
             "The target already has what the statement creates. If the target is a copy that is newer than the \
@@ -123,6 +167,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_channel_that_waits_is_told_what_the_server_wants() {
+        for (about, detail, words) in [
+            (About::Target, "target t:1: error 1045: Access denied", "[channel.target]"),
+            (About::Source, "source s:1: error 1045: Access denied", "[channel.source]"),
+            (About::Source, "error 1045: 'r'@'%' has logged in and may not replicate", "statement"),
+            (About::Target, "target t:1: error 1226: User 'csa' has exceeded", "Raise the limit"),
+            (About::Source, "error 1040: Too many connections", "on the source"),
+            (About::Target, "error 1290: running with the --read-only option", "read_only = OFF"),
+            (About::Target, "error 3118: Account is locked", "UNLOCK"),
+            (About::Target, "error 1129: Host is blocked", "host_cache"),
+        ] {
+            let steps = while_waiting(about, detail).expect(detail);
+            assert!(steps.contains(words) && steps.contains("on its own"), "{steps}");
+        }
+        for detail in ["Connection refused (os error 111)", "error 1053: shutdown", "no answer"] {
+            assert_eq!(while_waiting(About::Target, detail), None, "{detail}");
+        }
+    }
+
+    #[test]
     fn advice_fits_the_cause() {
         for (cause, words) in [
             (ErrorCause::Target(1062), "already has a row"),
@@ -130,12 +194,12 @@ mod tests {
             // A target's error numbers are not a source's, and error 0 has no advice of its own.
             (ErrorCause::Target(1236), "what the message names"),
             (ErrorCause::Target(0), "what the message names"),
-            (ErrorCause::Source(SourceCause::Purged), "Provision the target"),
+            (ErrorCause::Source(SourceCause::Purged), "copy the source again"),
             (ErrorCause::Source(SourceCause::Stream), "what the message names"),
             (ErrorCause::Source(SourceCause::Account), "REPLICATION SLAVE"),
             (ErrorCause::Link(SourceCause::Unreachable), "source runs"),
             (ErrorCause::Link(SourceCause::Account), "REPLICATION SLAVE"),
-            (ErrorCause::Link(SourceCause::Purged), "Provision the target"),
+            (ErrorCause::Link(SourceCause::Purged), "copy the source again"),
             (ErrorCause::TargetAway, "target runs"),
             (ErrorCause::Named, "what the message names"),
         ] {

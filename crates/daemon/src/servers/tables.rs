@@ -101,7 +101,9 @@ impl Context<'_> {
         let count = counted(names.len(), "is not", "are not");
         let found = match (self.is_behind, self.sees_target) {
             (true, _) => {
-                let text = format!("{count} on the target, unless pending transactions create it");
+                let text = format!(
+                    "{count} on the target, unless pending transactions create what is missing"
+                );
                 Finding::warning(CHECK, text)
             }
             (false, false) => {

@@ -21,6 +21,7 @@ mod keyed;
 mod keyless;
 mod literal;
 mod options;
+mod others;
 mod pace;
 mod ranges;
 #[cfg(test)]
@@ -50,6 +51,7 @@ pub(crate) use expression::{DigestSum, TableSql};
 pub(crate) use grants::missing as missing_select;
 pub(crate) use literal::{literal, selected};
 pub use options::{Standing, VerifyOptions, source_servers};
+use others::Others;
 pub(crate) use ranges::{Key, KeyRange};
 pub use repair::REPAIR_SESSION;
 pub(crate) use replicated::Replicated;
@@ -94,7 +96,12 @@ async fn compare_tables(
         source_folds_case: catalogue::folds_case(&mut servers.source).await?,
         target_folds_case: catalogue::folds_case(&mut servers.target).await?,
     };
-    let pairs = listed.pairs(&options.scope, selection).map_err(VerifyError::Refused)?;
+    let mut pairs = listed.pairs(&options.scope, selection).map_err(VerifyError::Refused)?;
+    if options.scope.is_everything() {
+        let others = Others::of(&mut servers.target, &options.channel, &listed).await;
+        pairs
+            .retain(|pair| listed.source.contains_key(&pair.source) || !others.write(&pair.target));
+    }
     servers.resume().await?;
     let mut report = VerifyReport { channel: options.channel.clone(), tables: Vec::new() };
     for (done, pair) in pairs.iter().enumerate() {

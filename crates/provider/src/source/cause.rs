@@ -42,8 +42,7 @@ pub(crate) fn passes(message: &str) -> bool {
     PASSING.iter().any(|words| message.contains(words))
 }
 
-pub(crate) const AFRESH: &str =
-    "; provision the target again (clone or dump) and start from its gtid_executed";
+pub(crate) const AFRESH: &str = "; provision the target again (docs/provisioning.md#copy-again)";
 
 impl SourceCause {
     /// Returns the cause of a dump that the server ended for good with this text.

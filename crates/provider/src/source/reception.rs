@@ -114,7 +114,7 @@ impl Provider {
             if let Err(error) = sink.abandon().await {
                 return Err(ReceptionEnd { error: Arc::new(error.into()), gtid: None });
             }
-            let refused = match end {
+            let fault = match end {
                 LinkEnd::Stopped => {
                     self.status.disconnected();
                     return Ok(());
@@ -133,19 +133,19 @@ impl Provider {
                         false => debug!(address = %self.address, %error, "link to the source lost"),
                     }
                     self.status.failed(&error, error.cause(), self.now());
-                    error.refused_pause(&*self.options.environment.chance)
+                    error
                 }
             };
             // A link that delivered events proves the source alive: the back-off starts over.
             if self.has_delivered {
                 backoff.restart();
             }
-            let pause = backoff.jittered(0.75..1.25, &*self.options.environment.chance);
-            let pause = refused.unwrap_or(pause);
+            let chance = &*self.options.environment.chance;
+            let pause = fault.pause(backoff.jittered(0.75..1.25, chance), chance);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                () = tokio::time::sleep(pause) => {}
+                () = self.options.password.pause(pause) => {}
             }
         }
     }

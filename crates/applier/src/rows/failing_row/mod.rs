@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use csa_provider::server::link::Row;
+use csa_provider::server::link::{About, Row, rule_of};
+use csa_provider::sql_text::identifier;
 use csa_scheduler::group::Group;
 
 use crate::error::failing_row::{FailingColumn, FailingRow, PresentRow};
+use crate::error::transaction::UNKNOWN;
 use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
 use crate::rows::binlog_statements::{RowImages, Step};
@@ -21,6 +23,7 @@ use crate::rows::dml::{self, RowFacts};
 use crate::rows::executor::RowExecutor;
 use crate::rows::steps::Steps;
 use crate::server::as_source;
+use crate::server::definitions::TableName;
 use crate::server::definitions::tables::TargetTables;
 use crate::server::session::Session;
 
@@ -112,6 +115,7 @@ impl Failed<'_> {
             columns: Vec::new(),
             present: PresentRow::Unknown("each row of the event can be applied alone".to_owned()),
             mismatch: None,
+            denied: None,
             repair: None,
         };
         // A new executor knows nothing of the session's settings: the failed packet may have set only
@@ -139,6 +143,7 @@ impl Failed<'_> {
         // Our own queries need our own settings, not those of the row's session.
         session.leave_now().await?;
         let names = dml::tables_in(&single)?;
+        let table = names.first().cloned();
         let tables: HashMap<_, _> = self.tables.of(session, names).await?;
         let code = error.code().unwrap_or_default();
         let facts = match dml::describe(&single, &tables, code, error.server_text().full()) {
@@ -160,12 +165,43 @@ impl Failed<'_> {
             },
         };
         row.repair = repair.for_row(row.present == PresentRow::Present);
+        if let (UNKNOWN, Some(table)) = (code, table) {
+            row.denied = denied(session, &table, row).await?;
+        }
         Ok(())
     }
 
     fn executor(&self) -> RowExecutor {
         RowExecutor::new(self.options, Arc::clone(self.tables))
     }
+}
+
+/// Returns the server's words where our account may not do to the table what the event does: for BINLOG it has none.
+async fn denied(
+    session: &mut Session,
+    (schema, table): &TableName,
+    row: &FailingRow,
+) -> Result<Option<String>> {
+    let name = format!("{}.{}", identifier(schema), identifier(table));
+    // Nothing is executed, and privileges are looked at first.
+    let question = match (row.event_type, row.columns.first()) {
+        ("Write_rows", _) => format!("EXPLAIN INSERT INTO {name} () VALUES ()"),
+        ("Delete_rows", _) => format!("EXPLAIN DELETE FROM {name}"),
+        (_, Some(FailingColumn { name: column, .. })) => {
+            let column = identifier(column);
+            format!("EXPLAIN UPDATE {name} SET {column}={column}")
+        }
+        _ => return Ok(None),
+    };
+    match session.rows::<Row>(&question).await {
+        Err(error) if is_of_privilege(&error) => Ok(Some(error.server_text().to_string())),
+        Err(error) if error.is_passing() => Err(error),
+        _ => Ok(None),
+    }
+}
+
+fn is_of_privilege(error: &Error) -> bool {
+    error.code().and_then(rule_of).is_some_and(|rule| rule.about == About::Privilege)
 }
 
 /// Applies events. Returns the error if they can't be applied, with the transaction as it was before.

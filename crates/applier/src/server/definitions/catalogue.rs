@@ -117,8 +117,8 @@ impl TargetCatalogue {
     /// Waits for the target.
     async fn lost(&mut self, error: &Error, backoff: &mut Backoff) {
         self.session = None;
-        let refused = self.channel.as_ref().and_then(|it| error.refused_pause(&*it.chance));
-        let pause = refused.unwrap_or_else(|| backoff.pause());
+        let usual = backoff.pause();
+        let pause = self.channel.as_ref().map_or(usual, |it| error.pause(usual, &*it.chance));
         match &self.channel {
             Some(channel) => {
                 channel.reachability.lost(Party::Catalogue, error);
@@ -127,7 +127,7 @@ impl TargetCatalogue {
                 tokio::select! {
                     biased;
                     () = channel.generation.next() => {}
-                    () = tokio::time::sleep(pause) => {}
+                    () = self.target.password.pause(pause) => {}
                 }
             }
             None => {

@@ -31,6 +31,14 @@ impl Peer {
         Self::Local { uid, name: name_of(&users, uid), pid }
     }
 
+    /// Returns the user's name, where the kernel knows it.
+    fn name(&self) -> Option<String> {
+        match self {
+            Self::Local { name, .. } => name.clone(),
+            Self::Network(_) => None,
+        }
+    }
+
     pub(super) fn is_local(&self) -> bool {
         matches!(self, Self::Local { .. })
     }
@@ -64,9 +72,11 @@ impl<S: Sync> FromRequestParts<S> for Sender {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let peer = parts.extensions.get::<Peer>().map(ToString::to_string).unwrap_or_default();
+        let peer = parts.extensions.get::<Peer>();
         let claimed = parts.headers.get(BY).and_then(|by| by.to_str().ok()).map(str::to_owned);
-        Ok(Self { peer, claimed })
+        // A client without a name for itself, such as one that cron runs.
+        let claimed = claimed.or_else(|| peer.and_then(Peer::name));
+        Ok(Self { peer: peer.map(ToString::to_string).unwrap_or_default(), claimed })
     }
 }
 
@@ -81,5 +91,6 @@ mod tests {
         assert_eq!(name_of(users, 10), None);
         let peer = Peer::Local { uid: 100, name: name_of(users, 100), pid: Some(7) };
         assert_eq!(peer.to_string(), "uid 100 (ops), pid 7");
+        assert_eq!(peer.name().as_deref(), Some("ops"));
     }
 }

@@ -123,8 +123,10 @@ impl Facts {
         if state == ChannelState::Running && !health.is_empty() {
             state_detail = format!("{state_detail}; {health}");
         }
-        if state == ChannelState::Running
+        // A session that found no room waits without one, and what it waits for is the better reason.
+        if matches!(state, ChannelState::Running | ChannelState::WaitingForTarget)
             && let Some(shortage) = &self.progress.applied.shortage
+            && !state_detail.contains(&shortage.why)
         {
             state_detail = format!("{state_detail}; {}", parts::shortage(shortage));
         }

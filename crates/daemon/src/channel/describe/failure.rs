@@ -1,7 +1,7 @@
 //! The error that stopped a channel, as an operator needs to see it.
 
 use csa_applier::{FailingColumn, FailingRow, PresentRow};
-use csa_provider::server::link::{About, Consequence, rule_of};
+use csa_provider::server::link::{About, Consequence, NO_TABLE, rule_of};
 
 use crate::channel::error::ChannelError;
 use crate::observe::advice::{ErrorCause, advice};
@@ -11,8 +11,8 @@ use crate::observe::view::{ErrorValues, ErrorView, FailingColumnView, FailingRow
 /// as the server's `replica_exec_mode`.
 const IDEMPOTENT: [u16; 2] = [1032, 1062];
 
-/// Errors of rows for which a table of the target differs or is missing: the same, and ER_NO_SUCH_TABLE.
-const DIFFERENT_TABLE: [u16; 3] = [1032, 1062, 1146];
+/// Errors of rows for which a table of the target differs or is missing.
+const DIFFERENT_TABLE: [u16; 4] = [1032, 1062, 1049, 1146];
 
 /// The end of a text for readers who are not shown the values.
 const VALUES_ELSEWHERE: &str = " The row's values, and a statement that repairs it where there is one, \
@@ -49,7 +49,18 @@ pub(in crate::channel) fn shown(
     if row.is_some() {
         first.push_str(VALUES_ELSEWHERE);
     }
+    let copy = row.filter(|_| DIFFERENT_TABLE.contains(&number)).map(|row| {
+        format!(
+            "make the whole table a copy of the source's again, while the channel follows the source: \
+             csa-daemon copy --channel {channel} --table {}",
+            row.table
+        )
+    });
+    // Without its table, leaving this transaction out only leads to the next.
+    let (copy_first, copy_last) =
+        if NO_TABLE.contains(&number) { (copy, None) } else { (None, copy) };
     let mut ways_on = vec![first];
+    ways_on.extend(copy_first);
     // What the whole server has is no reason to leave one transaction out.
     let is_servers = rule_of(number)
         .is_some_and(|rule| rule.about == About::Server && rule.consequence == Consequence::Slowly);
@@ -66,13 +77,7 @@ pub(in crate::channel) fn shown(
             ));
         }
     }
-    if let Some(row) = row.filter(|_| DIFFERENT_TABLE.contains(&number)) {
-        ways_on.push(format!(
-            "make the whole table a copy of the source's again, while the channel follows the source: \
-             csa-daemon copy --channel {channel} --table {}",
-            row.table
-        ));
-    }
+    ways_on.extend(copy_last);
     let values = Box::new(ErrorValues {
         message: match error {
             ChannelError::Applier(error) => error.with_values(),
@@ -132,6 +137,40 @@ mod tests {
     use csa_provider::server::link::RULES;
 
     use super::*;
+
+    #[test]
+    fn a_lost_table_is_copied_before_anything_is_skipped() {
+        let ways_on = |code: u16| {
+            let row = FailingRow {
+                table: "d.t".to_owned(),
+                event_type: "Write_rows",
+                event_number: 1,
+                end_log_pos: 4,
+                row_number: Some(1),
+                key: None,
+                columns: Vec::new(),
+                present: PresentRow::Missing,
+                mismatch: None,
+                denied: None,
+                repair: None,
+            };
+            let error = ChannelError::Applier(csa_applier::Error::Transaction {
+                gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
+                of: "row changes of d.t".to_owned(),
+                code,
+                message: ServerText::new(code, "why"),
+                row: Some(Box::new(row)),
+            });
+            shown("c", &error, String::new(), false).ways_on
+        };
+        let copy = "csa-daemon copy --channel c --table d.t";
+        for code in [1049, 1146] {
+            let ways = ways_on(code);
+            assert!(ways[1].contains(copy) && ways[2].contains("skip"), "{ways:?}");
+        }
+        let ways = ways_on(1032);
+        assert!(ways[1].contains("skip") && ways[3].contains(copy), "{ways:?}");
+    }
 
     #[test]
     fn a_transaction_is_skipped_for_its_own_errors_only() {

@@ -79,8 +79,9 @@ impl Circumstances<'_> {
             return (ChannelState::WaitingForSpace, format!("{why}{}", self.pending()));
         }
         if !source.connected {
-            let why = source.last_error.clone().unwrap_or_else(|| "connecting".to_owned());
-            return (ChannelState::WaitingForSource, why);
+            let why = source.last_error.as_deref().unwrap_or("connecting");
+            let address = &source.address;
+            return (ChannelState::WaitingForSource, format!("source {address}: {why}"));
         }
         if let Some(wait) = self.lock_wait {
             return (ChannelState::WaitingForLock, wait.to_owned());
@@ -148,7 +149,11 @@ mod tests {
     #[test]
     fn a_state_names_the_first_reason() {
         let source = SourceView { connected: true, ..SourceView::default() };
-        let lost = SourceView { last_error: Some("refused".to_owned()), ..SourceView::default() };
+        let lost = SourceView {
+            address: "s:1".to_owned(),
+            last_error: Some("refused".to_owned()),
+            ..SourceView::default()
+        };
         let by = Paused { by: "ann (10.0.0.7)".to_owned(), since: 1_772_388_000_000_000 };
         let applied = Applied { target_connected: true, ..Applied::default() };
         let away = Applied { target_error: Some("read-only".to_owned()), ..Applied::default() };
@@ -228,7 +233,7 @@ mod tests {
             (
                 Circumstances { paused: true, source: &lost, ..running },
                 ChannelState::WaitingForSource,
-                "refused",
+                "source s:1: refused",
             ),
             (
                 Circumstances { source: &lost, applied: &away, ..running },

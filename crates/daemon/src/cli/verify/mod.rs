@@ -17,7 +17,7 @@ use crate::cli::arguments::{Admin, VerifyArguments};
 use crate::cli::output::say;
 use crate::cli::standing::why_nothing_is_applied;
 use crate::config::{ChannelSettings, Config};
-use crate::host::Failure;
+use crate::host::{Failure, counted};
 use files::{RepairFile, ResumeFile};
 use screen::Screen;
 
@@ -176,9 +176,9 @@ fn summary(output: &VerifyOutput, is_taken: bool) {
     let tables = &output.report.tables;
     let rows: u64 = tables.iter().map(|table| table.rows).sum();
     let text = format!(
-        "channel {}: {} tables, {rows} rows compared: {}",
+        "channel {}: {}, {rows} rows compared: {}",
         output.report.channel,
-        tables.len(),
+        counted(tables.len() as u64, "table"),
         match output.outcome {
             Some(Outcome::Equal) => "equal",
             Some(Outcome::Unstable) => "equal as far as it was compared",

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use csa_provider::source::SourceCause;
 use serde::Serialize;
 
-use crate::observe::advice::{About, ErrorCause, advice};
+use crate::observe::advice::{About, ErrorCause, advice, while_waiting};
 use crate::observe::view::{ChannelState, ChannelView, ErrorView};
 
 const ENTRIES: usize = 10;
@@ -63,7 +63,8 @@ impl ErrorLog {
             (About::Target, ErrorCause::TargetAway, target),
         ] {
             if let Some(message) = message {
-                let ways_on = vec![advice(cause).to_owned()];
+                let steps = while_waiting(about, message);
+                let ways_on = vec![steps.unwrap_or_else(|| advice(cause).to_owned())];
                 let message = message.to_owned();
                 self.note(second, about, ErrorView { message, ways_on, ..ErrorView::default() });
             }

@@ -35,6 +35,10 @@ pub enum LinkError {
     OutOfStep,
 }
 
+/// The longest pause where nothing listens at the address. The server does not see such an attempt, and so counts none,
+/// and it may be back any moment.
+const DOWN_PAUSE: Duration = Duration::from_secs(5);
+
 /// Returns the pause before another attempt where a server refuses sessions, give or take a quarter.
 #[must_use]
 pub fn refused_pause() -> Duration {
@@ -82,6 +86,17 @@ impl LinkError {
         // Jittered: all channels of a target meet the refusal at once.
         let mut pause = Backoff::new(refused_pause(), refused_pause());
         self.opening().is_tried_slowly().then(|| pause.jittered(0.75..1.25, chance))
+    }
+
+    /// Returns the pause before the next attempt to open a session, where the usual one does not depend on the error.
+    #[must_use]
+    pub fn pause(&self, usual: Duration, chance: &dyn Chance) -> Duration {
+        match self {
+            Self::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                usual.min(DOWN_PAUSE)
+            }
+            _ => self.refused_pause(chance).unwrap_or(usual),
+        }
     }
 
     /// The server refuses the account.
@@ -133,6 +148,7 @@ fn there(code: u16) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seams::chance::SystemChance;
 
     fn refusal(error: &LinkError) -> Option<String> {
         error.refusal(Side::Target, "db:3306", "csa")
@@ -162,6 +178,15 @@ mod tests {
         }
         assert!(refusal(&LinkError::Tls("no".to_owned())).is_some());
         assert!(refusal(&LinkError::Login("no".to_owned())).is_some());
+    }
+
+    #[test]
+    fn a_server_that_is_down_is_asked_more_often_than_one_that_refuses() {
+        let usual = Duration::from_secs(20);
+        let pause = |error: LinkError| error.pause(usual, &SystemChance);
+        assert_eq!(pause(LinkError::Io(std::io::ErrorKind::ConnectionRefused.into())), DOWN_PAUSE);
+        assert_eq!(pause(LinkError::Timeout(usual)), usual, "it may see the attempts");
+        assert!(pause(LinkError::Server { code: 1045, message: String::new() }) > usual);
     }
 
     #[test]

@@ -2,8 +2,16 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// How often a pause looks whether the file has another password.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A file that is written in place holds half of its text for a moment.
+const WRITTEN: Duration = Duration::from_millis(200);
 
 /// A password, or the file that holds it. The file is read at each login, so a new password needs no restart.
 #[derive(Debug, Clone)]
@@ -28,6 +36,22 @@ impl Password {
     pub fn current(&self) -> SecretString {
         let read = self.file.as_deref().and_then(|path| read(path).ok());
         read.unwrap_or_else(|| self.text.clone())
+    }
+
+    /// Waits before another attempt to log in. A file that gets another password ends the wait: that is the change a
+    /// refused login waits for, and one attempt for each change harms no server.
+    pub async fn pause(&self, pause: Duration) {
+        let end = Instant::now() + pause;
+        let Some(file) = self.file.as_deref() else { return sleep_until(end).await };
+        let before = self.current();
+        while Instant::now() < end {
+            sleep_until(end.min(Instant::now() + LOOK)).await;
+            // One that is away or empty is being replaced.
+            let now = read(file).ok().filter(|now| !now.expose_secret().is_empty());
+            if now.is_some_and(|now| now.expose_secret() != before.expose_secret()) {
+                return sleep(WRITTEN).await;
+            }
+        }
     }
 
     /// Returns true if both are from the same file, or have the same text.
@@ -92,5 +116,44 @@ mod tests {
         assert!(!Password::from("x").is_from_the_same(&"y".into()));
         assert!(!password.is_from_the_same(&"old".into()));
         assert_eq!(format!("{password:?}").matches("old").count(), 0);
+    }
+
+    /// Returns how long a pause of 30 s lasts where the file is written after five seconds.
+    async fn paused(file: &Path, texts: &[&str]) -> Duration {
+        std::fs::write(file, "old\n").unwrap();
+        let password = Password::in_file(file).unwrap();
+        let begin = Instant::now();
+        let change = async {
+            for text in texts {
+                sleep(Duration::from_secs(5)).await;
+                std::fs::write(file, text).unwrap();
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = password.pause(Duration::from_secs(30)) => {}
+            () = change => {}
+        }
+        begin.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_ends_when_the_file_gets_another_password() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        let seconds = |from, to| Duration::from_secs(from)..Duration::from_secs(to);
+        for (texts, lasts) in [
+            (&["new\n"][..], seconds(5, 7)),
+            // Nothing but the time of the file changes, or it is emptied before it is written.
+            (&["old\n"], seconds(30, 31)),
+            (&["", "new\n"], seconds(10, 12)),
+            (&["", "old\n"], seconds(30, 31)),
+        ] {
+            let lasted = paused(&file, texts).await;
+            assert!(lasts.contains(&lasted), "{texts:?}: {lasted:?}");
+        }
+        let begin = Instant::now();
+        Password::from("x").pause(Duration::from_secs(30)).await;
+        assert_eq!(begin.elapsed(), Duration::from_secs(30));
     }
 }

@@ -41,12 +41,12 @@ impl ConnectionError {
 }
 
 impl ConnectionError {
-    /// Returns [`LinkError::refused_pause`] of the link's error, if there is one.
+    /// Returns [`LinkError::pause`] of the link's error, if there is one.
     #[must_use]
-    pub fn refused_pause(&self, chance: &dyn Chance) -> Option<Duration> {
+    pub fn pause(&self, usual: Duration, chance: &dyn Chance) -> Duration {
         match self {
-            Self::Link(error) => error.refused_pause(chance),
-            _ => None,
+            Self::Link(error) => error.pause(usual, chance),
+            _ => usual,
         }
     }
 
