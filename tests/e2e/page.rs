@@ -326,3 +326,23 @@ async fn the_page_shows_a_copy_and_its_comparison() {
     assert_eq!(console, "");
     assert!(document.contains("The copy equals the source."), "{document}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_printed_address_permits_commands() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = csa_tests::Daemon::builder(&source, &target).start();
+    wait_state(&daemon, 0, "running").await;
+    let base = daemon.url("/");
+    let token = daemon.own_token();
+    let own = format!("token={}", token.trim());
+    assert_eq!(daemon.commanded(&["page"]), format!("{base}#{own}\n"));
+    assert_eq!(
+        daemon.commanded(&["--channel", "test", "page"]),
+        format!("{base}#channel=test&{own}\n")
+    );
+    assert_eq!(daemon.commanded(&["page", "--without-token"]), format!("{base}\n"));
+    let (document, console) = browse(&format!("{base}#channel=test&{own}"), SHOWN);
+    assert!(!document.contains("asks for a token"), "{console}\n{document}");
+    daemon.terminate();
+    daemon.command(&["page"]).refused(1, &["is csa-daemon running"]);
+}

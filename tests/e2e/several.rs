@@ -53,7 +53,7 @@ async fn a_command_acts_on_all_channels_or_on_those_that_match() {
     }
     let said = daemon.command(&["--channel", "shard_*", "status"]);
     assert!(!said.out.contains("\ntest "), "{said:?}");
-    said.refused(1, &["not running: shard_1, shard_2"]);
+    said.refused(1, &["not well: shard_1 ("]);
 
     let said = daemon.commanded(&["set", "--all", "throttle", "900"]);
     assert!(said.contains("test     throttle: 0 -> 900  -\n"), "{said}");

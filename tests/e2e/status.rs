@@ -67,7 +67,7 @@ async fn one_channel_is_shown_in_the_order_of_the_questions() {
     assert!(said.out.contains("state          paused\n"), "{said:?}");
     let fix = "what to do     csa-daemon --channel test resume\n";
     assert!(said.out.contains(fix), "{said:?}");
-    said.refused(1, &["not running: test"]);
+    said.refused(1, &["not well: test ("]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,7 +146,7 @@ async fn a_channel_without_room_on_the_disk_does_not_run() {
     let state = "csa_channel_state{channel=\"test\",state=\"waiting_for_space\"} 1";
     assert!(daemon.metrics().contains(state), "{}", daemon.metrics());
     assert_eq!(daemon.get("/readyz").map(|answer| answer.0), Some(503));
-    daemon.command(&["status"]).refused(1, &["not running: test"]);
+    daemon.command(&["status"]).refused(1, &["not well: test ("]);
     let said = daemon.command(&["status", "test"]);
     assert!(said.out.contains("what to do     free space on the disk"), "{said:?}");
 

@@ -18,6 +18,7 @@ mod generate;
 mod max_lag;
 mod one_channel;
 mod output;
+mod page;
 mod pattern;
 mod relay;
 mod restore;
@@ -53,6 +54,7 @@ pub fn main() -> ExitCode {
         }
         Command::Adopt { from } => adopt::adopt(&cli.config, cli.admin.channel.as_deref(), &from),
         Command::Controller(arguments) => controller::control(&cli.config, cli.admin, arguments),
+        Command::Page { without_token } => page::page(&cli.config, &cli.admin, without_token),
         Command::Control(command) => control::execute(&cli.config, &cli.admin, command),
         Command::Copy(arguments) if !arguments.table.is_empty() => {
             copy_again::copy_tables(&cli.config, &cli.admin, &arguments)

@@ -178,17 +178,19 @@ fn on_screen<'a>(lines: impl Iterator<Item = &'a str>) -> String {
 fn verdict(view: &StatusView, peers: &PeersView) -> Result<(), Failure> {
     let idle = |channel: &ChannelView| !channel.state.is_well();
     let own = view.channels.iter().filter(|channel| idle(channel));
-    let mut idle_ones: Vec<String> = own.map(|channel| channel.channel_name.clone()).collect();
+    let named =
+        |channel: &ChannelView| format!("{} ({})", channel.channel_name, channel.state.name());
+    let mut idle_ones: Vec<String> = own.map(named).collect();
     for PeerView { address, error, channels, .. } in &peers.peers {
         idle_ones.extend(error.as_ref().map(|_| address.clone()));
         let theirs = channels.iter().map(PeerChannelView::shown).filter(|channel| idle(channel));
-        idle_ones.extend(theirs.map(|channel| format!("{} of {address}", channel.channel_name)));
+        idle_ones.extend(theirs.map(|channel| format!("{} of {address}", named(&channel))));
     }
     let idle = idle_ones;
     if idle.is_empty() {
         return Ok(());
     }
-    Err(Failure::Runtime(format!("not running: {}", idle.join(", "))))
+    Err(Failure::Runtime(format!("not well: {}", idle.join(", "))))
 }
 
 fn overview(channels: &[ChannelView]) -> String {

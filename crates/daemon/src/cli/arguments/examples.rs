@@ -37,6 +37,10 @@ Examples:
   csa-daemon status shop            one channel in detail
   csa-daemon status --watch         the worst channels first, on a terminal
   csa-daemon status --max-lag 30s   for monitors: exit code 1 if a channel does not run, or lags by more";
+pub(super) const PAGE: &str = "\
+Examples:
+  csa-daemon page
+  csa-daemon --channel shop page --without-token";
 pub(super) const PAUSE: &str = "\
 Examples:
   csa-daemon --channel shop pause

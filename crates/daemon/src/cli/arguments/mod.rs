@@ -125,6 +125,14 @@ pub(crate) enum Command {
     /// namespace, and report their status there.
     #[command(after_help = examples::CONTROLLER)]
     Controller(ControllerArguments),
+    /// Print the address of the running daemon's status page, for a browser. It contains the token, which permits
+    /// commands; with --channel it leads to that channel.
+    #[command(after_help = examples::PAGE)]
+    Page {
+        /// Leave the token out, for an address that is passed on.
+        #[arg(long)]
+        without_token: bool,
+    },
     #[command(flatten)]
     Control(Control),
     /// Write manual pages and shell completions to a folder, for packages.
