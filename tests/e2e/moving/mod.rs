@@ -5,6 +5,7 @@ mod clients;
 mod refused;
 mod there_and_back;
 
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -18,6 +19,8 @@ use clients::{Applications, Written};
 
 /// The longest time without a server that takes writes.
 const GAP: Duration = Duration::from_secs(5);
+/// A server that reads what SET PERSIST has kept, as those of operators do.
+const PERSISTS: &str = "--loose-persisted-globals-load=ON";
 
 /// Two servers, a daemon with a channel each way, and the program of the hand-over.
 struct World {
@@ -31,11 +34,12 @@ impl World {
     /// `version`: that of the old server.
     async fn start(version: Option<&str>, set: impl Fn(DaemonBuilder) -> DaemonBuilder) -> Self {
         let old = || match version {
-            Some(version) => Server::start_version("old", version, &[]),
-            None => Server::start("old", &[]),
+            Some(version) => Server::start_version("old", version, &[PERSISTS]),
+            None => Server::start("old", &[PERSISTS]),
         };
         // The events of the old server move, too.
-        let (a, b) = Server::both(old, || Server::start("new", &["--event-scheduler=OFF"]));
+        let new = || Server::start("new", &[PERSISTS, "--event-scheduler=OFF"]);
+        let (a, b) = Server::both(old, new);
         let folder = tempfile::tempdir().expect("a folder");
         let script = folder.path().join("hand-over");
         let place = folder.path().join("place");
@@ -96,10 +100,16 @@ impl World {
             .args(arguments)
             .env("CSA_MOVE_KILL", kill)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stdout(self.said())
+            .stderr(self.said())
             .spawn()
             .expect("running csa-daemon")
+    }
+
+    /// What commands say that are not waited for.
+    fn said(&self) -> File {
+        let path = self.folder.path().join("said");
+        OpenOptions::new().create(true).append(true).open(path).expect("a file")
     }
 
     fn applications(&self, clients: u64) -> Applications {

@@ -28,6 +28,7 @@ async fn a_move_that_takes_too_long_is_undone() {
     // Nothing was left that a later move would stumble over.
     world.command(&["--cut-over"]).refused(1, &["nothing was touched", "stopped"]);
     world.daemon.commanded(&["--channel", "up", "restart"]);
+    world.drained().await;
     world.moved(&["--cut-over"]);
     pause(300).await;
     let written = applications.stop().await;
@@ -99,6 +100,7 @@ async fn a_hand_over_that_fails_is_repeated_and_never_undone() {
     world.command(&["--undo"]).refused(1, &["--cut-over"]);
     world.command(&["--back"]).refused(2, &["--cut-over"]);
     std::fs::remove_file(world.folder.path().join("broken")).expect("the file");
+    let written = applications.stop().await;
     // Somebody opens the old server by hand: it is closed again, and that is said.
     world.a.exec("SET PERSIST super_read_only = OFF; SET PERSIST read_only = OFF").await;
     let said = world.command(&["--cut-over"]);
@@ -106,10 +108,7 @@ async fn a_hand_over_that_fails_is_repeated_and_never_undone() {
     assert!(said.error.contains("lost its fence"), "{said:?}");
     assert_eq!(world.access(&world.a).await, "10");
     world.moved(&["--back"]);
-    pause(300).await;
-    let written = applications.stop().await;
-    world.drained().await;
-    written.are_on(&world.a).await;
+    world.end(&written).await;
 }
 
 /// The fence of super_read_only does not stop distributed transactions, so the move ends those that are open.

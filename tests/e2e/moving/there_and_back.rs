@@ -144,7 +144,12 @@ async fn with_fault(world: &World, option: &str, fault: Fault, after: Duration) 
         if said.code == Some(0) {
             return;
         }
-        assert!(Instant::now() < until, "{fault:?} after {after:?}: {said:?}\n{}", world.daemon.log_tail());
+        let before = std::fs::read_to_string(world.folder.path().join("said")).unwrap_or_default();
+        assert!(
+            Instant::now() < until,
+            "{fault:?} after {after:?}: {said:?}\n{before}\n{}",
+            world.daemon.log_tail()
+        );
         pause(300).await;
     }
 }

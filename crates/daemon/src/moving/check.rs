@@ -18,6 +18,10 @@ const FOLLOWS: [ChannelState; 1] = [ChannelState::Running];
 const STANDS_BY: [ChannelState; 3] =
     [ChannelState::Running, ChannelState::WaitingForTarget, ChannelState::WaitingForLock];
 
+/// The states that somebody has to end.
+pub(super) const STAYS: [ChannelState; 3] =
+    [ChannelState::Failed, ChannelState::Stopped, ChannelState::Paused];
+
 /// Returns the reasons against a move from one server to the other, one line each.
 pub(super) async fn problems(
     pair: &Pair<'_>,
@@ -68,7 +72,7 @@ pub(super) async fn problems(
 }
 
 /// Returns the reasons by the state of the channels.
-fn channel_problems(
+pub(super) fn channel_problems(
     daemon: &dyn Daemon,
     [forward, reverse]: [&ChannelSettings; 2],
     max_lag: f64,

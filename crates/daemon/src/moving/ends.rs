@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use super::check::state_problem;
 use super::decide::Access;
 use super::journal::{Direction, Journal, Phase, Step};
 use super::mover::Mover;
 use super::pair::{check_servers, said};
 use crate::host::{Failure, now_micros};
-use crate::observe::view::ChannelState;
 
 const POLL: Duration = Duration::from_millis(500);
 /// The tables of the daemon, in the schema `csa`.
@@ -48,17 +46,8 @@ impl Mover<'_> {
             self.daemon.tell(&format!("{to} takes writes of channels alone from now on"));
         }
         let mut last = String::new();
-        loop {
+        while self.waits_for_channels() {
             let view = self.daemon.view(&self.forward.name)?;
-            let waits = [ChannelState::Failed, ChannelState::Stopped, ChannelState::Paused];
-            if waits.contains(&view.state) {
-                let why = state_problem(&view, &[]).unwrap_or_default();
-                return Err(Failure::Runtime(why));
-            }
-            let is_level = view.lag_seconds.is_some_and(|lag| lag <= self.pair.settings.max_lag.as_secs_f64());
-            if view.state == ChannelState::Running && view.copy.is_none() && is_level {
-                break;
-            }
             let words = format!("channel {} is {}: {}", self.forward.name, view.state.name(), view.state_detail);
             if words != last {
                 self.daemon.tell(&words);

@@ -6,7 +6,7 @@ use csa_provider::binlog::GtidSet;
 use tokio::time::Instant;
 
 use super::Daemon;
-use super::check::problems;
+use super::check::{STAYS, channel_problems, problems};
 use super::decide::{Access, Facts, Next, decide};
 use super::fence::Fence;
 use super::journal::{Direction, Journal, JournalFile, Phase, Step, latest};
@@ -17,6 +17,8 @@ use crate::host::{Failure, now_micros};
 
 /// How long a server or the daemon may be away where nothing can be undone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a channel may take to become ready before a move is refused.
+const SOON: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(100);
 
 /// The end of a step that did not succeed.
@@ -219,11 +221,27 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
+    /// Waits a while for what passes on its own, such as a channel that starts, and returns the rest.
     pub(super) async fn problems(&mut self) -> Result<Vec<String>, Failure> {
         let channels = [self.forward, self.reverse];
+        let until = Instant::now() + SOON;
+        while Instant::now() < until && self.waits_for_channels() {
+            tokio::time::sleep(POLL).await;
+        }
         problems(&self.pair, self.daemon, channels, [&mut self.from, &mut self.to])
             .await
             .map_err(|error| Failure::Runtime(format!("nothing was touched: {error}")))
+    }
+
+    /// Returns true while a channel is not ready, and may become so on its own.
+    pub(super) fn waits_for_channels(&self) -> bool {
+        let channels = [self.forward, self.reverse];
+        let stays = |channel: &&ChannelSettings| {
+            self.daemon.view(&channel.name).is_ok_and(|view| STAYS.contains(&view.state))
+        };
+        let max_lag = self.pair.settings.max_lag.as_secs_f64();
+        !channel_problems(self.daemon, channels, max_lag).is_empty()
+            && !channels.iter().any(|channel| stays(&channel))
     }
 
     /// Takes a step and all after it.

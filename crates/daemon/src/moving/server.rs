@@ -121,7 +121,7 @@ impl Server {
             // Its own words begin with the address.
             self.error(None, text.strip_prefix(&format!("{address}: ")).unwrap_or(&text))
         })?;
-        let version = "SELECT @@version, @@server_uuid";
+        let version = "SELECT @@version, @@GLOBAL.server_uuid";
         let said = session.query(version, Limits::SETTING).await;
         let said = said.map_err(|error| self.error(error.code(), error))?;
         let mut said = said.into_iter().map(texts).flatten().map(Option::unwrap_or_default);
@@ -134,7 +134,16 @@ impl Server {
             return Err(self.error(Some(0), format!("another server answers: {uuid}")));
         }
         self.has_begun = false;
-        self.identity = Identity { uuid, persists: vendor != Vendor::MySql57, version };
+        let persists = match vendor {
+            Vendor::MySql57 | Vendor::MariaDb => false,
+            Vendor::MySql => {
+                let query = "SELECT @@GLOBAL.persisted_globals_load";
+                let said = session.query(query, Limits::SETTING).await;
+                let said = said.map_err(|error| self.error(error.code(), error))?;
+                first(said.into_iter().map(texts).collect()).as_deref() == Some("1")
+            }
+        };
+        self.identity = Identity { uuid, persists, version };
         let mut setup = prelude(vendor, Purpose::Apply);
         // A fence that waits for a statement keeps all others waiting behind it.
         setup.push("SET SESSION lock_wait_timeout = 2".to_owned());
