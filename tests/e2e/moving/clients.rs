@@ -38,7 +38,7 @@ struct Shared {
     next: AtomicU64,
 }
 
-/// What a client knows at its end.
+/// The writes of a client, as it knows them at its end.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) acked: Vec<Write>,
@@ -182,13 +182,18 @@ impl Written {
         let there: BTreeMap<u64, u64> = rows.into_iter().collect();
         let twice: Vec<_> = there.iter().filter(|(_, count)| **count != 1).collect();
         assert!(twice.is_empty(), "written twice on {}: {twice:?}", server.name);
-        let lost: Vec<_> = self.acked.iter().filter(|write| !there.contains_key(&write.id)).collect();
-        assert!(lost.is_empty(), "lost on {}: {} writes, {:?}", server.name, lost.len(), lost.first());
+        let lost: Vec<_> =
+            self.acked.iter().filter(|write| !there.contains_key(&write.id)).collect();
+        assert!(
+            lost.is_empty(),
+            "lost on {}: {} writes, {:?}",
+            server.name,
+            lost.len(),
+            lost.first()
+        );
         let acked: BTreeSet<u64> = self.acked.iter().map(|write| write.id).collect();
-        let strange: Vec<_> = there
-            .keys()
-            .filter(|id| !acked.contains(id) && !self.unknown.contains(id))
-            .collect();
+        let strange: Vec<_> =
+            there.keys().filter(|id| !acked.contains(id) && !self.unknown.contains(id)).collect();
         assert!(strange.is_empty(), "refused, and there on {}: {strange:?}", server.name);
     }
 

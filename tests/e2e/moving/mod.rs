@@ -51,7 +51,8 @@ impl World {
             place = place.display()
         );
         std::fs::write(&script, text).expect("a script");
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("a script");
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))
+            .expect("a script");
         std::fs::write(&place, a.port.to_string()).expect("a place");
         clients::prepare(&a, &b).await;
         let has_no_tls = matches!(version, Some("5.7" | "8.0.15"));
@@ -65,10 +66,11 @@ impl World {
         let up = soon(tls(Daemon::builder(&a, &b), "source"))
             .set("name", "up")
             .set("move.back", "down")
+            .set("move.time_limit", "20s")
             .set("move.hand_over", vec![script.display().to_string()]);
         let up = set(up);
-        let down = soon(tls(up.channel("down", &b, &a), "target"))
-            .set("applier.start_from", "source");
+        let down =
+            soon(tls(up.channel("down", &b, &a), "target")).set("applier.start_from", "source");
         let daemon = down.start();
         let world = Self { a, b, daemon, folder };
         world.moved(&["--prepare", "--no-verify"]);
@@ -106,7 +108,7 @@ impl World {
             .expect("running csa-daemon")
     }
 
-    /// What commands say that are not waited for.
+    /// The output of commands that are not waited for.
     fn said(&self) -> File {
         let path = self.folder.path().join("said");
         OpenOptions::new().create(true).append(true).open(path).expect("a file")

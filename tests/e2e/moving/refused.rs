@@ -1,5 +1,6 @@
 //! Moves that are refused, undone or repaired by hand.
 
+use csa_tests::eventually;
 use mysql_async::prelude::Queryable as _;
 
 use super::*;
@@ -7,7 +8,10 @@ use super::*;
 /// Something that changes rows for longer than the move may take.
 async fn lag(world: &World) {
     world.daemon.commanded(&["--channel", "up", "pause"]);
-    world.a.exec("INSERT INTO app.w (id, client) VALUES (0, 0); DELETE FROM app.w WHERE id = 0").await;
+    world
+        .a
+        .exec("INSERT INTO app.w (id, client) VALUES (0, 0); DELETE FROM app.w WHERE id = 0")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,12 +56,17 @@ async fn what_is_not_ready_is_refused_before_anything_is_touched() {
     untouched().await;
     world.drained().await;
     let said = world.moved(&["--plan"]);
-    for words in ["1. fence", "SET PERSIST super_read_only = ON", "6. follow", "nothing was touched"] {
+    for words in
+        ["1. fence", "SET PERSIST super_read_only = ON", "6. follow", "nothing was touched"]
+    {
         assert!(said.contains(words), "{said}");
     }
     untouched().await;
-    // A distributed transaction that is prepared could be committed behind any fence.
-    a.exec("XA START 'x'; INSERT INTO app.w (id, client) VALUES (7, 7); XA END 'x'; XA PREPARE 'x'").await;
+    // A distributed transaction that is prepared could be committed in spite of any fence.
+    a.exec(
+        "XA START 'x'; INSERT INTO app.w (id, client) VALUES (7, 7); XA END 'x'; XA PREPARE 'x'",
+    )
+    .await;
     world.command(&["--cut-over"]).refused(1, &["distributed transactions are prepared", "x"]);
     untouched().await;
     a.exec("XA ROLLBACK 'x'").await;
@@ -96,7 +105,10 @@ async fn a_hand_over_that_fails_is_repeated_and_never_undone() {
     world
         .command(&["--cut-over"])
         .refused(1, &["move.hand_over", "takes the writes now", "run the same command again"]);
-    assert_eq!((world.access(&world.a).await, world.access(&world.b).await), ("11".into(), "00".into()));
+    assert_eq!(
+        (world.access(&world.a).await, world.access(&world.b).await),
+        ("11".into(), "00".into())
+    );
     world.command(&["--undo"]).refused(1, &["--cut-over"]);
     world.command(&["--back"]).refused(2, &["--cut-over"]);
     std::fs::remove_file(world.folder.path().join("broken")).expect("the file");
@@ -105,7 +117,7 @@ async fn a_hand_over_that_fails_is_repeated_and_never_undone() {
     world.a.exec("SET PERSIST super_read_only = OFF; SET PERSIST read_only = OFF").await;
     let said = world.command(&["--cut-over"]);
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.error.contains("lost its fence"), "{said:?}");
+    assert!(said.error.contains("lost its fence while"), "{said:?}");
     assert_eq!(world.access(&world.a).await, "10");
     world.moved(&["--back"]);
     world.end(&written).await;
@@ -117,7 +129,9 @@ async fn transactions_that_are_open_at_the_fence_end_there() {
     for version in [None, Some("5.7")] {
         let world = World::start(version, |builder| builder).await;
         let (mut open, mut distributed) = (world.a.conn().await, world.a.conn().await);
-        open.query_drop("BEGIN; INSERT INTO app.w (id, client) VALUES (1, 1)").await.expect("written");
+        open.query_drop("BEGIN; INSERT INTO app.w (id, client) VALUES (1, 1)")
+            .await
+            .expect("written");
         distributed
             .query_drop("XA START 'x'; INSERT INTO app.w (id, client) VALUES (2, 2); XA END 'x'")
             .await
@@ -145,5 +159,33 @@ async fn accounts_are_locked_where_no_server_may_be_set_to_read_only() {
     let written = applications.stop().await;
     assert!(written.acked.iter().any(|write| write.port == world.b.port));
     world.end(&written).await;
-    assert_eq!((world.access(&world.a).await, world.access(&world.b).await), ("00".into(), "00".into()));
+    assert_eq!(
+        (world.access(&world.a).await, world.access(&world.b).await),
+        ("00".into(), "00".into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_is_stopped_by_a_signal_is_undone() {
+    let world = World::start(None, |builder| builder).await;
+    let write = "INSERT INTO app.w (id, client) VALUES (1, 1)";
+    world.a.exec(write).await;
+    world.drained().await;
+    let mut lock = world.b.conn().await;
+    lock.query_drop("LOCK TABLES app.w READ").await.expect("locked");
+    world.a.exec(write).await;
+    let mut command = world.begin(&["--cut-over"], "");
+    eventually("it is fenced", Duration::from_secs(10), async || {
+        world.access(&world.a).await == "11"
+    })
+    .await;
+    // Two at once wait for each other.
+    world.command(&["--cut-over"]).refused(1, &["another csa-daemon move runs"]);
+    let id = command.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
+    assert_eq!(command.wait().expect("its end").code(), Some(1));
+    assert_eq!(world.access(&world.a).await, "00");
+    lock.query_drop("UNLOCK TABLES").await.expect("unlocked");
+    world.drained().await;
+    world.moved(&["--cut-over"]);
 }

@@ -7,7 +7,8 @@ use serde_json::json;
 use super::arguments::{Admin, MoveArguments, VerifyArguments};
 use super::client::Client;
 use super::control;
-use super::output::say;
+use super::move_guard;
+use super::output::{print, say};
 use super::verify::verify;
 use crate::config::Config;
 use crate::host::{Failure, runtime};
@@ -27,7 +28,8 @@ impl Daemon for Running {
     }
 
     fn tell(&self, line: &str) {
-        say!("{line}");
+        // A move continues, though nobody can read of it any more.
+        let _ = print(&format!("{line}\n"));
     }
 }
 
@@ -41,8 +43,11 @@ pub(crate) fn move_applications(
     let pair = || Pair::of(&config, admin.channel.as_deref());
     let channel = pair()?.up.name.clone();
     let running = Running(Client::new(path, admin)?);
-    let runtime = runtime()?;
     let action = arguments.action;
+    if (action.cut_over || action.back) && !arguments.plan && !move_guard::is_worker() {
+        return move_guard::guard();
+    }
+    let runtime = runtime()?;
     runtime.block_on(async {
         let towards = |direction| Mover::new(pair()?, &running, direction);
         if arguments.plan {
@@ -58,8 +63,12 @@ pub(crate) fn move_applications(
         }
         match action {
             _ if action.prepare => towards(Direction::CutOver)?.prepare().await,
-            _ if action.cut_over => towards(Direction::CutOver)?.go().await,
-            _ if action.back => towards(Direction::Back)?.go().await,
+            _ if action.cut_over || action.back => {
+                let back = action.back.then_some(Direction::Back);
+                let mut mover = towards(back.unwrap_or(Direction::CutOver))?;
+                mover.stop_with(move_guard::stop_on_signal()?);
+                mover.go().await
+            }
             _ if action.finish => towards(Direction::CutOver)?.finish().await,
             _ if action.undo => {
                 let mut mover = towards(Direction::CutOver)?;

@@ -33,14 +33,16 @@ pub(crate) struct MoveSettings {
     pub(crate) max_lag: Duration,
 }
 
-/// `None` without the channel in the opposite direction.
+/// Returns `None` without the channel in the opposite direction.
 pub(super) fn settings(config: MoveConfig) -> Result<Option<MoveSettings>, ConfigError> {
     let Some(back) = config.back else { return Ok(None) };
     let wrong = |why: &str| Err(ConfigError(why.to_owned()));
     let fence = match config.fence {
         FenceBy::ReadOnly => FenceMeans::ReadOnly,
         FenceBy::LockAccounts if config.accounts.is_empty() => {
-            return wrong("move.accounts: missing; name those of the applications, like \"shop@%\"");
+            return wrong(
+                "move.accounts: missing; name those of the applications, like \"shop@%\"",
+            );
         }
         FenceBy::LockAccounts => {
             let accounts = config.accounts.iter().map(|text| account(text));

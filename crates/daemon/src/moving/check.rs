@@ -34,7 +34,8 @@ pub(super) async fn problems(
     let mut found = channel_problems(daemon, channels, pair.settings.max_lag.as_secs_f64());
     let access = [fence.access(from).await?, fence.access(to).await?];
     if access != [Access::Open, access[1]] || access[1] == Access::Open {
-        let words = |server: &Server, access| format!("{} {}", server.address(), said(Some(access)));
+        let words =
+            |server: &Server, access| format!("{} {}", server.address(), said(Some(access)));
         found.push(format!(
             "{} and {}; applications use the first alone",
             words(from, access[0]),
@@ -60,7 +61,8 @@ pub(super) async fn problems(
     if let Ok(rows) = from.ask(appliers).await
         && rows.into_iter().flatten().flatten().next().is_some_and(|count| count != "0")
     {
-        let text = "it is a replica of another server, whose transactions pass every fence; STOP REPLICA";
+        let text =
+            "it is a replica of another server, whose transactions pass every fence; STOP REPLICA";
         found.push(format!("{}: {text}", from.address()));
     }
     for (key, program) in programs(pair) {
@@ -166,7 +168,9 @@ fn unusable(program: &str) -> Option<String> {
     let found = match program.contains('/') {
         true => Some(PathBuf::from(program)),
         false => std::env::var_os("PATH").and_then(|path| {
-            std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+            std::env::split_paths(&path)
+                .map(|folder| folder.join(program))
+                .find(|file| file.is_file())
         }),
     };
     let Some(file) = found else { return Some("it is in no folder of PATH".to_owned()) };

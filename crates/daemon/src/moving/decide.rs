@@ -1,4 +1,4 @@
-//! What a move does next, from the journal and from what the servers say. Pure.
+//! Decides the next step of a move, from the journal and from what the servers say. Pure.
 
 use super::journal::{Direction, Journal, Phase, Step};
 
@@ -153,7 +153,7 @@ mod tests {
             let is_done_too = [false, step == Step::Fence];
             for is_done in is_done_too {
                 let journal = at(step, is_done);
-                // Behind the fence everything is looked at again.
+                // While the fence is there, everything is looked at again.
                 let there = facts(Closed, Following);
                 assert_eq!(next(&journal, there, false), Next::Continue(Step::Wait));
                 // The fence was lost, or the server was killed before it took effect.

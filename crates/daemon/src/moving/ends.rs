@@ -19,7 +19,8 @@ impl Mover<'_> {
         let journal = self.recorded().await;
         if let Some(journal) = journal {
             if journal.is_unfinished() || journal.phase == Phase::Moved {
-                let is_there = journal.phase == Phase::Moved && journal.direction == Direction::Back;
+                let is_there =
+                    journal.phase == Phase::Moved && journal.direction == Direction::Back;
                 if !is_there {
                     let why = format!("the journal says: {}", journal.said());
                     return Err(Failure::Input(format!("{why}; --plan shows the next steps")));
@@ -48,7 +49,12 @@ impl Mover<'_> {
         let mut last = String::new();
         while self.waits_for_channels() {
             let view = self.daemon.view(&self.forward.name)?;
-            let words = format!("channel {} is {}: {}", self.forward.name, view.state.name(), view.state_detail);
+            let words = format!(
+                "channel {} is {}: {}",
+                self.forward.name,
+                view.state.name(),
+                view.state_detail
+            );
             if words != last {
                 self.daemon.tell(&words);
                 last = words;
@@ -96,7 +102,8 @@ impl Mover<'_> {
         }
         for channel in [self.reverse, self.forward] {
             self.daemon.command(&channel.name, "stop")?;
-            self.daemon.tell(&format!("channel {} is stopped until the daemon restarts", channel.name));
+            self.daemon
+                .tell(&format!("channel {} is stopped until the daemon restarts", channel.name));
         }
         let closed = self.fence.set(&mut self.from, Access::Closed).await;
         closed.map_err(|error| Failure::Runtime(error.text))?;

@@ -195,6 +195,9 @@ mod tests {
             by_lock.statements(Access::Closed, true),
             ["ALTER USER 'o''n'@'%' ACCOUNT LOCK"]
         );
-        assert_eq!(by_lock.statements(Access::Open, true), ["ALTER USER 'o''n'@'%' ACCOUNT UNLOCK"]);
+        assert_eq!(
+            by_lock.statements(Access::Open, true),
+            ["ALTER USER 'o''n'@'%' ACCOUNT UNLOCK"]
+        );
     }
 }

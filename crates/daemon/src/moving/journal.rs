@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Direction {
-    /// From the source of the channel that has `[channel.move]` to its target.
+    /// The way from the source of the channel that has `[channel.move]` to its target.
     CutOver,
     Back,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Journal {
     pub(crate) is_done: bool,
     /// Microseconds since the epoch.
     pub(crate) begun_at: u64,
-    /// The old server's `gtid_executed` behind the fence.
+    /// The old server's `gtid_executed` once it was fenced.
     pub(crate) executed: String,
     /// The event scheduler of the old server ran, and moves with the applications.
     pub(crate) events: bool,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
 use super::check::{STAYS, channel_problems, problems};
@@ -56,6 +57,8 @@ pub(crate) struct Mover<'a> {
     pub(super) journal: Journal,
     /// Set once something went wrong that was not undone.
     pub(super) alarm: Option<String>,
+    /// Somebody wants the move to end: it is undone, or it continues where it can't be.
+    stop: CancellationToken,
 }
 
 impl<'a> Mover<'a> {
@@ -81,11 +84,16 @@ impl<'a> Mover<'a> {
             direction,
             pair,
             alarm: None,
+            stop: CancellationToken::new(),
         };
         let lock = format!("csa_move_{}", mover.pair.up.name);
         mover.from.lock(&lock);
         mover.to.lock(&lock);
         Ok(mover)
+    }
+
+    pub(crate) fn stop_with(&mut self, stop: CancellationToken) {
+        self.stop = stop;
     }
 
     /// Moves the applications, or finishes what was begun.
@@ -135,7 +143,9 @@ impl<'a> Mover<'a> {
                 }
             };
             match stop {
-                Ok(()) => return self.alarm.take().map_or(Ok(()), |why| Err(Failure::Runtime(why))),
+                Ok(()) => {
+                    return self.alarm.take().map_or(Ok(()), |why| Err(Failure::Runtime(why)));
+                }
                 Err(Stop::Again(why)) => {
                     self.daemon.tell(&format!("looking at both servers again: {why}"));
                     tokio::time::sleep(POLL).await;
@@ -172,6 +182,9 @@ impl<'a> Mover<'a> {
 
     /// Ends a step that has not yet opened the new server at the time limit.
     pub(super) fn in_time(&self, doing: impl FnOnce() -> String) -> Taken {
+        if self.stop.is_cancelled() && !self.is_opened() {
+            return Err(Stop::GiveUp("stopped by a signal".to_owned()));
+        }
         match self.is_late(&self.journal) && !self.is_opened() {
             true => Err(Stop::GiveUp(format!(
                 "not within move.time_limit ({} s): {}",
@@ -247,7 +260,10 @@ impl<'a> Mover<'a> {
     /// Takes a step and all after it.
     async fn take_from(&mut self, first: Step) -> Taken {
         if self.is_opened() && self.fence.access(&mut self.to).await? != Access::Open {
-            let words = format!("{} has been closed since it was opened; it is opened again", self.to.address());
+            let words = format!(
+                "{} has been closed since it was opened; it is opened again",
+                self.to.address()
+            );
             self.daemon.tell(&words);
             self.fence.set(&mut self.to, Access::Open).await?;
         }
@@ -302,7 +318,7 @@ impl<'a> Mover<'a> {
     }
 }
 
-/// `None` for a server that does not answer.
+/// Returns `None` for a server that does not answer.
 fn answered<T>(asked: Asked<T>, away: &mut Option<String>) -> Result<Option<T>, Failure> {
     match asked {
         Ok(answer) => Ok(Some(answer)),
@@ -312,9 +328,4 @@ fn answered<T>(asked: Asked<T>, away: &mut Option<String>) -> Result<Option<T>, 
         }
         Err(error) => Err(Failure::Runtime(error.text)),
     }
-}
-
-/// Returns true if applications may write to a server.
-pub(super) fn is_open(access: Access) -> bool {
-    access == Access::Open
 }

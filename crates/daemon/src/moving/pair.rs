@@ -1,6 +1,6 @@
 //! The two channels between which applications move, by their settings and by what the servers say.
 
-use csa_applier::Target;
+use csa_applier::{Target, TargetGtids};
 use csa_provider::server::link::Side;
 
 use super::decide::Access;
@@ -33,7 +33,8 @@ impl<'a> Pair<'a> {
         let (up, settings) = match found[..] {
             [one] => one,
             [] => {
-                let which = channel.map_or("no channel".to_owned(), |name| format!("channel {name}"));
+                let which =
+                    channel.map_or("no channel".to_owned(), |name| format!("channel {name}"));
                 return Err(Failure::Input(format!(
                     "{which} has no move.back; set [channel.move] back = \"NAME\" in the channel that \
                      leads to the new server"
@@ -55,11 +56,22 @@ impl<'a> Pair<'a> {
             let has_others = !channel.source.failover.is_empty()
                 || channel.source.group.is_some()
                 || channel.target.route.discovers()
-                || channel.written.0.get("target").is_some_and(|keys| keys.get("failover").is_some());
+                || channel
+                    .written
+                    .0
+                    .get("target")
+                    .is_some_and(|keys| keys.get("failover").is_some());
             if has_others {
                 return Err(Failure::Input(format!(
                     "channel {}: failover and discover: not together with move, which fences one server; \
                      leave them out until the move has ended",
+                    channel.name
+                )));
+            }
+            if channel.target.gtids == TargetGtids::Mirror {
+                return Err(Failure::Input(format!(
+                    "channel {}: applier.target_gtids: \"mirror\" keeps rows out of the binary log, where the \
+                     channel back looks for them; set \"own\"",
                     channel.name
                 )));
             }

@@ -1,6 +1,7 @@
 //! Writes the journal: to the state directory first, then to the server that the applications move to.
 
 use csa_applier::{AuditEntry, CREATE_MOVE, write_move};
+use rustix::process::{Signal, getpid, getppid, kill_process};
 
 use super::journal::{Phase, Step};
 use super::mover::Mover;
@@ -28,7 +29,8 @@ impl Mover<'_> {
         }
         let (channel, number) = (self.pair.up.name.clone(), self.journal.number);
         let text = serde_json::to_string(&self.journal).map_err(|error| error.to_string())?;
-        let detail = format!("{} -> {}; {}", self.from.address(), self.to.address(), self.journal.why);
+        let detail =
+            format!("{} -> {}; {}", self.from.address(), self.to.address(), self.journal.why);
         let entry = AuditEntry {
             channel: channel.clone(),
             at: now_micros(),
@@ -68,18 +70,24 @@ async fn write(server: &mut Server, statements: &str) -> Asked<()> {
     }
 }
 
-/// Ends the process where a test wants it to: `CSA_MOVE_KILL` is like `open:before` or `open:after`, which is before or
-/// after the effect of the step.
+/// Ends the process and its guard where a test wants it to: `CSA_MOVE_KILL` is like `open:before` or `open:after`, which
+/// is before or after the effect of the step. `open:before:alone` leaves the guard alive.
 pub(super) fn planted(step: Step, is_after: bool) {
     if !cfg!(debug_assertions) {
         return;
     }
-    let place = format!(
-        "{}:{}",
-        step.name().replace(' ', "_"),
-        if is_after { "after" } else { "before" }
-    );
-    if std::env::var("CSA_MOVE_KILL").is_ok_and(|wanted| wanted == place) {
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    let place =
+        format!("{}:{}", step.name().replace(' ', "_"), if is_after { "after" } else { "before" });
+    let wanted = std::env::var("CSA_MOVE_KILL").unwrap_or_default();
+    let kill = |process| {
+        let _ = kill_process(process, Signal::KILL);
+    };
+    if wanted == place
+        && let Some(guard) = getppid()
+    {
+        kill(guard);
+    }
+    if wanted.strip_suffix(":alone").unwrap_or(&wanted) == place {
+        kill(getpid());
     }
 }

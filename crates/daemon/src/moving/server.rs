@@ -128,7 +128,9 @@ impl Server {
         let (version, uuid) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
         let vendor = Vendor::of(&version);
         if vendor == Vendor::MariaDb {
-            return Err(self.error(Some(0), "it is MariaDB, which can't be a source on the way back"));
+            return Err(
+                self.error(Some(0), "it is MariaDB, which can't be a source on the way back")
+            );
         }
         if !self.identity.uuid.is_empty() && self.identity.uuid != uuid {
             return Err(self.error(Some(0), format!("another server answers: {uuid}")));
@@ -145,7 +147,7 @@ impl Server {
         };
         self.identity = Identity { uuid, persists, version };
         let mut setup = prelude(vendor, Purpose::Apply);
-        // A fence that waits for a statement keeps all others waiting behind it.
+        // A fence that waits for a statement keeps all later ones waiting.
         setup.push("SET SESSION lock_wait_timeout = 2".to_owned());
         setup.push("SET SESSION sql_log_bin = 0".to_owned());
         for statement in setup {
@@ -189,8 +191,9 @@ impl Server {
         let channel = quote(channel);
         let query = format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={channel}");
         for text in self.ask(&query).await?.into_iter().flatten().flatten() {
-            let set: GtidSet =
-                text.parse().map_err(|error| self.error(Some(0), format!("checkpoint: {error}")))?;
+            let set: GtidSet = text
+                .parse()
+                .map_err(|error| self.error(Some(0), format!("checkpoint: {error}")))?;
             all.union(&set);
         }
         Ok(all)
@@ -229,7 +232,8 @@ impl Server {
     /// session begins a transaction before one look and ends it before the next, and each copy has to show that.
     pub(crate) async fn writing(&mut self) -> Asked<Option<Vec<String>>> {
         let has_begun = !self.has_begun;
-        self.ask(if has_begun { "START TRANSACTION WITH CONSISTENT SNAPSHOT" } else { "COMMIT" }).await?;
+        self.ask(if has_begun { "START TRANSACTION WITH CONSISTENT SNAPSHOT" } else { "COMMIT" })
+            .await?;
         self.has_begun = has_begun;
         let query = "SELECT IF(t.trx_mysql_thread_id = CONNECTION_ID(), 0, t.trx_mysql_thread_id) \
                      FROM information_schema.INNODB_TRX t \
@@ -257,9 +261,7 @@ impl Server {
     pub(crate) async fn journal(&mut self, channel: &str) -> Asked<Option<Journal>> {
         match self.ask(&csa_applier::read_move(channel)).await {
             Ok(rows) => Ok(first(rows).and_then(|text| serde_json::from_str(&text).ok())),
-            Err(error) if error.code.is_some_and(|code| NO_TABLE.contains(&code)) => {
-                Ok(None)
-            }
+            Err(error) if error.code.is_some_and(|code| NO_TABLE.contains(&code)) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use super::check::reverse_problem;
 use super::decide::Access;
 use super::journal::Step;
-use super::mover::{Mover, PATIENCE, Stop, Taken, is_open};
+use super::mover::{Mover, PATIENCE, Stop, Taken};
 use super::server::LOCK_WAIT;
 use super::tail;
+use crate::config::FenceMeans;
 use crate::host::{Output, counted, now_micros, run_program};
 use crate::observe::view::ChannelState;
 use crate::verify::{Replicated, VerifyError};
@@ -42,7 +43,9 @@ impl Mover<'_> {
             }
             let writing = writing.unwrap_or_default();
             self.in_time(|| match writing.is_empty() {
-                true => "INNODB_TRX is not renewed, because somebody reads it all the time".to_owned(),
+                true => {
+                    "INNODB_TRX is not renewed, because somebody reads it all the time".to_owned()
+                }
                 false => format!("sessions {} roll back", writing.join(", ")),
             })?;
             for session in writing {
@@ -75,7 +78,12 @@ impl Mover<'_> {
                     break;
                 }
                 self.in_time(|| {
-                    format!("{} lacks {} of {}", self.to.address(), lacking.brief(), self.from.address())
+                    format!(
+                        "{} lacks {} of {}",
+                        self.to.address(),
+                        lacking.brief(),
+                        self.from.address()
+                    )
                 })?;
                 if looked.elapsed() > VIEWS {
                     looked = Instant::now();
@@ -177,30 +185,41 @@ impl Mover<'_> {
         let set = if server.identity.persists { "SET PERSIST" } else { "SET GLOBAL" };
         let state = if on { "ON" } else { "OFF" };
         if let Err(error) = server.ask(&format!("{set} event_scheduler = {state}")).await {
-            self.daemon.tell(&format!("the event scheduler has to be switched {state} by hand: {error}"));
+            self.daemon
+                .tell(&format!("the event scheduler has to be switched {state} by hand: {error}"));
         }
     }
 
     /// Looks whether the old server is still closed, after the new one was opened, and closes it again if not.
     pub(super) async fn refence(&mut self) {
-        match self.fence.access(&mut self.from).await {
-            Ok(access) if !is_open(access) => return,
-            Ok(_) => {}
-            Err(error) => {
-                self.daemon.tell(&format!("the old server does not say whether it is closed: {error}"));
-                return;
-            }
-        }
-        let closed = self.fence.set(&mut self.from, Access::Closed).await;
-        let gained = match self.from.executed().await {
-            Ok(now) => now.difference(&self.executed()).brief(),
-            Err(error) => error.text,
-        };
         let (from, to) = (self.from.address(), self.to.address());
+        let is_lost = match self.fence.access(&mut self.from).await {
+            Ok(access) => access == Access::Open,
+            Err(error) => {
+                let words = format!("{from} does not say whether it is closed: {error}");
+                return self.daemon.tell(&words);
+            }
+        };
+        let closed = match is_lost {
+            true => self.fence.set(&mut self.from, Access::Closed).await,
+            false => Ok(()),
+        };
+        let gained = match self.from.executed().await {
+            Ok(now) => now.difference(&self.executed()),
+            Err(error) => return self.daemon.tell(&error.text),
+        };
+        // Other fences let the reverse channel write, and so does the last step.
+        let has_gained = self.pair.settings.fence == FenceMeans::ReadOnly
+            && self.journal.step < Step::Follow
+            && !gained.is_empty();
+        if !is_lost && !has_gained {
+            return;
+        }
         let outcome = closed.map_or_else(|error| error.text, |()| "it is closed again".to_owned());
+        let gained = if gained.is_empty() { "nothing".to_owned() } else { gained.brief() };
         let why = format!(
-            "{from} took writes while {to} was open, because it had lost its fence ({outcome}); it has executed \
-             {gained} since: look at those transactions, which channel {} brings to {to}",
+            "{from} lost its fence while {to} was being opened ({outcome}); it has executed {gained} since: look at \
+             those transactions, which channel {} brings to {to}",
             self.forward.name
         );
         self.daemon.tell(&why);

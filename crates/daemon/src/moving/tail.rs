@@ -1,4 +1,4 @@
-//! The last look at the rows: behind the fence, the last rows of the tables that were changed last.
+//! The last look at the rows, once the old server is fenced: the last rows of the tables that were changed last.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use csa_provider::server::link::Side;
 use tokio::time::Instant;
 
 use crate::verify::{
-    DigestSum, KeyRange, LEFT_OUT, TableName, TableSelection, TableSql, VerifyError,
-    VerifySession, common, definition,
+    DigestSum, KeyRange, LEFT_OUT, TableName, TableSelection, TableSql, VerifyError, VerifySession,
+    common, definition,
 };
 
 /// The time for all of them: the applications wait for it.
@@ -65,7 +65,9 @@ async fn compare_all(
     for (schema, table) in rows {
         let name = TableName { schema, table };
         let Some(there) = selection.target_of(&name, false) else { continue };
-        if let Some((rows, is_equal)) = last_rows(&mut source, &mut target, &name, &there, &to.collation_map).await? {
+        if let Some((rows, is_equal)) =
+            last_rows(&mut source, &mut target, &name, &there, &to.collation_map).await?
+        {
             compared.tables += 1;
             compared.rows += rows;
             if !is_equal {

@@ -45,7 +45,7 @@ pub(in crate::config) struct MoveConfig {
     #[schemars(extend("x-at-least" = "1s", "x-applies" = "command"))]
     pub(in crate::config) command_timeout: Duration,
     /// Time in which the new server has to have everything and be opened. After it, the old one is opened again.
-    #[serde(default = "seconds::<30>")]
+    #[serde(default = "seconds::<5>")]
     #[schemars(extend("x-at-least" = "1s", "x-applies" = "command"))]
     pub(in crate::config) time_limit: Duration,
     /// Lag above which no server is fenced.

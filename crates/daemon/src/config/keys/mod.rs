@@ -27,7 +27,8 @@ use serde_json::Value;
 
 use super::declared_keys::{
     ApplierConfig, ArchiveConfig, ChannelConfig, ClaimsConfig, CopyConfig, DaemonConfig, File,
-    MoveConfig, NotifyConfig, RelayConfig, SourceConfig, TargetConfig, ThrottleByConfig, VerifyConfig,
+    MoveConfig, NotifyConfig, RelayConfig, SourceConfig, TargetConfig, ThrottleByConfig,
+    VerifyConfig,
 };
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
