@@ -7,9 +7,9 @@ const CLIENTS: u64 = 64;
 /// Moves under load until the clients write on the other server.
 async fn go(world: &World, option: &str, act: impl AsyncFnOnce()) -> Moved {
     let begun = Instant::now();
-    pause(400).await;
+    pause(200).await;
     act().await;
-    pause(600).await;
+    pause(300).await;
     let ports = [world.a.port, world.b.port];
     let [from, to] = if option == "--cut-over" { ports } else { [ports[1], ports[0]] };
     Moved { from, to, between: [begun, Instant::now()] }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::host::{Failure, runtime};
 
-/// Set in the process that makes the move.
+/// The guard's process number, in the process that makes the move.
 const WORKER: &str = "CSA_MOVE_WORKER";
 const STARTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
@@ -65,7 +65,10 @@ async fn watch() -> Result<ExitStatus, Failure> {
 fn spawn(is_first: bool) -> std::io::Result<Child> {
     let mut command = std::process::Command::new("/proc/self/exe");
     // A group of its own: Ctrl-C is for this process.
-    command.args(std::env::args_os().skip(1)).env(WORKER, "1").process_group(0);
+    command
+        .args(std::env::args_os().skip(1))
+        .env(WORKER, std::process::id().to_string())
+        .process_group(0);
     if !is_first {
         // A test wants one death.
         command.env_remove("CSA_MOVE_KILL");

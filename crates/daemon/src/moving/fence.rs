@@ -67,7 +67,7 @@ impl Fence {
                 );
                 let locked = first(server.ask(&query).await?).unwrap_or_default();
                 let is_closed = locked == accounts.len().to_string()
-                    && sessions(server, accounts).await?.is_empty();
+                    && sessions(server, accounts, Sessions::Alone).await?.is_empty();
                 Ok(if is_closed { Access::Closed } else { Access::Open })
             }
             FenceMeans::Command(program) => {
@@ -98,8 +98,11 @@ impl Fence {
             FenceMeans::LockAccounts(accounts) => {
                 server.run(&statements).await?;
                 let until = Instant::now() + FENCE;
+                // The first look includes logins, which may have begun before the lock.
+                let mut which = Sessions::AndLogins;
                 while wanted != Access::Open {
-                    let left = sessions(server, accounts).await?;
+                    let left = sessions(server, accounts, which).await?;
+                    which = Sessions::Alone;
                     if left.is_empty() {
                         break;
                     }
@@ -160,11 +163,27 @@ fn any(accounts: &[Account], user: &str, host: &str) -> String {
     accounts.iter().map(one).collect::<Vec<_>>().join(" OR ")
 }
 
+/// Logins fail at the lock, and clients try again and again.
+#[derive(Debug, Clone, Copy)]
+enum Sessions {
+    Alone,
+    AndLogins,
+}
+
 /// Returns the sessions of the accounts, whatever host they come from.
-async fn sessions(server: &mut Server, accounts: &[Account]) -> Asked<Vec<String>> {
+async fn sessions(
+    server: &mut Server,
+    accounts: &[Account],
+    which: Sessions,
+) -> Asked<Vec<String>> {
     let users: Vec<String> = accounts.iter().map(|account| quote(&account.user)).collect();
+    let logins = match which {
+        Sessions::Alone => " AND COMMAND <> 'Connect'",
+        Sessions::AndLogins => "",
+    };
     let query = format!(
-        "SELECT ID FROM information_schema.PROCESSLIST WHERE USER IN ({}) AND ID <> CONNECTION_ID()",
+        "SELECT ID FROM information_schema.PROCESSLIST \
+         WHERE USER IN ({}) AND ID <> CONNECTION_ID(){logins}",
         users.join(",")
     );
     Ok(server.ask(&query).await?.into_iter().flatten().flatten().collect())

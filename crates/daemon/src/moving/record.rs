@@ -40,8 +40,13 @@ impl Mover<'_> {
             detail,
             ..AuditEntry::default()
         };
-        let statements = format!("{}; {}", write_move(&channel, number, &text), entry.insert());
-        let written = write(&mut self.to, &statements).await;
+        let written = write(&mut self.to, &write_move(&channel, number, &text)).await;
+        // An account that may not keep it keeps the journal all the same.
+        if written.is_ok()
+            && let Err(error) = self.to.ask(&entry.insert()).await
+        {
+            self.daemon.tell(&format!("not in csa.audit: {error}"));
+        }
         if self.journal.is_done || self.journal.phase != Phase::Moving {
             self.daemon.tell(&said);
         }
@@ -58,13 +63,13 @@ impl Mover<'_> {
 }
 
 /// Makes the table where it is missing.
-async fn write(server: &mut Server, statements: &str) -> Asked<()> {
+async fn write(server: &mut Server, statement: &str) -> Asked<()> {
     /// ER_NO_SUCH_TABLE, ER_BAD_DB_ERROR.
     const MISSING: [u16; 2] = [1146, 1049];
-    match server.ask(statements).await {
+    match server.ask(statement).await {
         Err(error) if error.code.is_some_and(|code| MISSING.contains(&code)) => {
             server.run(&CREATE_MOVE).await?;
-            server.ask(statements).await.map(drop)
+            server.ask(statement).await.map(drop)
         }
         other => other.map(drop),
     }
@@ -82,8 +87,9 @@ pub(super) fn planted(step: Step, is_after: bool) {
     let kill = |process| {
         let _ = kill_process(process, Signal::KILL);
     };
+    let guard = std::env::var("CSA_MOVE_WORKER").ok().and_then(|id| id.parse().ok());
     if wanted == place
-        && let Some(guard) = getppid()
+        && let Some(guard) = getppid().filter(|parent| Some(parent.as_raw_nonzero().get()) == guard)
     {
         kill(guard);
     }
