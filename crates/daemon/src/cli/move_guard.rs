@@ -15,6 +15,8 @@ use crate::host::{Failure, runtime};
 /// The guard's process number, in the process that makes the move.
 const WORKER: &str = "CSA_MOVE_WORKER";
 const STARTS: u32 = 5;
+/// The exit code of a program that a bug has ended.
+const PANICKED: i32 = 101;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Returns true in the process that makes the move.
@@ -54,7 +56,8 @@ async fn watch() -> Result<ExitStatus, Failure> {
                 _ = hang_up.recv() => {}
             }
         };
-        if status.signal().is_none() || start >= STARTS {
+        let has_died = status.signal().is_some() || status.code() == Some(PANICKED);
+        if !has_died || start >= STARTS {
             return Ok(status);
         }
         tokio::time::sleep(PAUSE).await;

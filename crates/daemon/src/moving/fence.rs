@@ -97,25 +97,10 @@ impl Fence {
             }
             FenceMeans::LockAccounts(accounts) => {
                 server.run(&statements).await?;
-                let until = Instant::now() + FENCE;
-                // The first look includes logins, which may have begun before the lock.
-                let mut which = Sessions::AndLogins;
-                while wanted != Access::Open {
-                    let left = sessions(server, accounts, which).await?;
-                    which = Sessions::Alone;
-                    if left.is_empty() {
-                        break;
-                    }
-                    if Instant::now() > until {
-                        let text = format!("{} sessions do not end", left.len());
-                        return Err(failed(format!("{}: {text}", server.address())));
-                    }
-                    for session in left {
-                        server.kill(&session).await?;
-                    }
-                    tokio::time::sleep(POLL).await;
+                match wanted {
+                    Access::Open => Ok(()),
+                    Access::Following | Access::Closed => end_sessions(server, accounts).await,
                 }
-                Ok(())
             }
             FenceMeans::Command(program) => {
                 self.call(program, server, action(wanted)).await.map(drop)
@@ -161,6 +146,28 @@ fn any(accounts: &[Account], user: &str, host: &str) -> String {
         format!("({user} = {} AND {host} = {})", quote(&account.user), quote(&account.host))
     };
     accounts.iter().map(one).collect::<Vec<_>>().join(" OR ")
+}
+
+/// Ends the sessions of locked accounts.
+async fn end_sessions(server: &mut Server, accounts: &[Account]) -> Asked<()> {
+    let until = Instant::now() + FENCE;
+    // The first look includes logins, which may have begun before the lock.
+    let mut which = Sessions::AndLogins;
+    loop {
+        let left = sessions(server, accounts, which).await?;
+        which = Sessions::Alone;
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            let text = format!("{} sessions do not end", left.len());
+            return Err(failed(format!("{}: {text}", server.address())));
+        }
+        for session in left {
+            server.kill(&session).await?;
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 /// Logins fail at the lock, and clients try again and again.

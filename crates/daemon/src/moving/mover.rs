@@ -105,8 +105,13 @@ impl<'a> Mover<'a> {
             if let Some(journal) = &journal {
                 self.journal = journal.clone();
             }
-            let (facts, away) = self.facts().await?;
-            let is_late = self.is_late(&self.journal);
+            let is_begun = journal.as_ref().is_some_and(Journal::is_unfinished);
+            // Whatever a server refuses meanwhile, a move that was begun has to end.
+            let (facts, away) = match is_begun {
+                true => self.facts_of_begun().await,
+                false => self.facts().await?,
+            };
+            let is_late = self.is_late(&self.journal) || (is_begun && self.stop.is_cancelled());
             let next = decide(journal.as_ref(), self.direction, facts, is_late);
             let stop = match next {
                 Next::Nothing => {
@@ -196,17 +201,35 @@ impl<'a> Mover<'a> {
     }
 
     /// Returns what both servers say, and the error of one that does not answer.
+    ///
+    /// # Errors
+    /// A server answers, and refuses.
     pub(super) async fn facts(&mut self) -> Result<(Facts, Option<String>), Failure> {
-        let mut away = None;
+        let (facts, errors) = self.looked().await;
+        let refusal = errors.iter().find(|error| error.code.is_some());
+        match refusal {
+            Some(error) => Err(Failure::Runtime(error.text.clone())),
+            None => Ok((facts, errors.into_iter().next().map(|error| error.text))),
+        }
+    }
+
+    /// Returns the same; one that refuses does not answer.
+    async fn facts_of_begun(&mut self) -> (Facts, Option<String>) {
+        let (facts, errors) = self.looked().await;
+        (facts, errors.into_iter().next().map(|error| error.text))
+    }
+
+    async fn looked(&mut self) -> (Facts, Vec<ServerError>) {
+        let mut errors = Vec::new();
         let from = self.fence.access(&mut self.from).await;
-        let from = answered(from, &mut away)?;
+        let from = answered(from, &mut errors);
         let to = self.fence.access(&mut self.to).await;
-        let to = answered(to, &mut away)?;
-        let uptime = answered(self.to.uptime().await, &mut away)?;
+        let to = answered(to, &mut errors);
+        let uptime = answered(self.to.uptime().await, &mut errors);
         let lived = now_micros().saturating_sub(self.journal.begun_at) / 1_000_000;
         // A second of doubt counts as a restart.
         let is_same_life = uptime.is_some_and(|uptime| uptime > lived + 1);
-        Ok((Facts { from, to, is_same_life }, away))
+        (Facts { from, to, is_same_life }, errors)
     }
 
     /// Returns the latest journal of this host and of both servers.
@@ -249,12 +272,12 @@ impl<'a> Mover<'a> {
     /// Returns true while a channel is not ready, and may become so on its own.
     pub(super) fn waits_for_channels(&self) -> bool {
         let channels = [self.forward, self.reverse];
-        let stays = |channel: &&ChannelSettings| {
+        let stays = |channel: &ChannelSettings| {
             self.daemon.view(&channel.name).is_ok_and(|view| STAYS.contains(&view.state))
         };
         let max_lag = self.pair.settings.max_lag.as_secs_f64();
         !channel_problems(self.daemon, channels, max_lag).is_empty()
-            && !channels.iter().any(|channel| stays(&channel))
+            && !channels.iter().any(|channel| stays(channel))
     }
 
     /// Takes a step and all after it.
@@ -319,13 +342,6 @@ impl<'a> Mover<'a> {
 }
 
 /// Returns `None` for a server that does not answer.
-fn answered<T>(asked: Asked<T>, away: &mut Option<String>) -> Result<Option<T>, Failure> {
-    match asked {
-        Ok(answer) => Ok(Some(answer)),
-        Err(ServerError { code: None, text }) => {
-            away.get_or_insert(text);
-            Ok(None)
-        }
-        Err(error) => Err(Failure::Runtime(error.text)),
-    }
+fn answered<T>(asked: Asked<T>, errors: &mut Vec<ServerError>) -> Option<T> {
+    asked.map_err(|error| errors.push(error)).ok()
 }

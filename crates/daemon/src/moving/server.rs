@@ -124,7 +124,7 @@ impl Server {
         let version = "SELECT @@version, @@GLOBAL.server_uuid";
         let said = session.query(version, Limits::SETTING).await;
         let said = said.map_err(|error| self.error(error.code(), error))?;
-        let mut said = said.into_iter().map(texts).flatten().map(Option::unwrap_or_default);
+        let mut said = said.into_iter().flat_map(texts).map(Option::unwrap_or_default);
         let (version, uuid) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
         let vendor = Vendor::of(&version);
         if vendor == Vendor::MariaDb {

@@ -30,7 +30,7 @@ impl Mover<'_> {
         loop {
             match self.fence.set(&mut self.from, Access::Open).await {
                 Ok(()) => break,
-                Err(error) if error.code.is_none() && Instant::now() < until => {
+                Err(_) if Instant::now() < until => {
                     tokio::time::sleep(POLL).await;
                 }
                 Err(error) => {
