@@ -66,8 +66,8 @@ impl Fence {
                     any(accounts, "User", "Host")
                 );
                 let locked = first(server.ask(&query).await?).unwrap_or_default();
-                let is_closed = locked == accounts.len().to_string()
-                    && sessions(server, accounts, Sessions::Alone).await?.is_empty();
+                let is_closed =
+                    locked == accounts.len().to_string() && !has_sessions(server, accounts).await?;
                 Ok(if is_closed { Access::Closed } else { Access::Open })
             }
             FenceMeans::Command(program) => {
@@ -146,6 +146,18 @@ fn any(accounts: &[Account], user: &str, host: &str) -> String {
         format!("({user} = {} AND {host} = {})", quote(&account.user), quote(&account.host))
     };
     accounts.iter().map(one).collect::<Vec<_>>().join(" OR ")
+}
+
+/// Returns true if a session lasts. A login that fails at the lock is gone soon.
+async fn has_sessions(server: &mut Server, accounts: &[Account]) -> Asked<bool> {
+    const SOON: Duration = Duration::from_millis(100);
+    let before = sessions(server, accounts, Sessions::Alone).await?;
+    if before.is_empty() {
+        return Ok(false);
+    }
+    tokio::time::sleep(SOON).await;
+    let now = sessions(server, accounts, Sessions::Alone).await?;
+    Ok(now.iter().any(|session| before.contains(session)))
 }
 
 /// Ends the sessions of locked accounts.
