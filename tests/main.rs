@@ -71,6 +71,8 @@ mod mariadb;
 mod memory;
 #[path = "e2e/monitoring.rs"]
 mod monitoring;
+#[path = "e2e/moving/mod.rs"]
+mod moving;
 #[path = "e2e/notify/mod.rs"]
 mod notify;
 #[path = "e2e/older_target.rs"]

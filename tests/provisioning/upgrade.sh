@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 start_server old --version 5.7
-start_server new
+start_server new --loose-persisted-globals-load=ON
 # This build of 5.7 has no TLS that is still in use.
 echo 'ssl-mode=DISABLED' >>"$WORK/old.cnf"
 IN_USE=old
@@ -98,6 +98,15 @@ silent() {
     [[ $before == "$after" ]] || die "the channels keep each other busy: $(csa-daemon status)"
 }
 
+# Each of these may end with an undo, and is repeated.
+cut_over() {
+    (guide upgrade.md 'Cut over')
+}
+
+way_back() {
+    (guide upgrade.md 'Way back')
+}
+
 say "old server on port $PORT_OLD, new server on port $PORT_NEW"
 guide upgrade.md 'Accounts'
 
@@ -126,39 +135,41 @@ level new down
 compare_rows follow
 silent
 
-# --- verify: it is cut off, and repeated --------------------------------------------------------------
-csa-daemon verify --channel up >"$WORK/verify.log" 2>&1 &
-verifying=$!
+# --- prepare: it is cut off, and repeated -------------------------------------------------------------
+guide upgrade.md 'Prepare' 1
+csa-daemon --channel up move --prepare >"$WORK/prepare.log" 2>&1 &
+preparing=$!
 crash new
 crash daemon
-wait "$verifying" || true
+wait "$preparing" || true
 running
 start_load
-guide upgrade.md 'Verify'
+guide upgrade.md 'Prepare'
 stop_load
 crash old
 running
 
-# --- cut over ----------------------------------------------------------------------------------------
+# --- cut over: it is killed with everything else --------------------------------------------------------
 write_for 2
-guide upgrade.md 'Cut over'
+CSA_MOVE_KILL=wait:before csa-daemon --channel up move --cut-over || true
 crash daemon
 crash new
 # 5.7 forgets its fence.
 crash old
-guide upgrade.md 'Cut over'
-on old <<<'SELECT @@GLOBAL.super_read_only' | grep -q 1 || die 'the old server is not fenced'
 before=$(on old <<<'SELECT COUNT(*) FROM shop.sale')
-guide upgrade.md 'Open the new server'
+until_true 'the cut over' cut_over
+[[ $(<"$CSA_GUIDE_HOST/etc/server-in-use") == 127.0.0.1:$PORT_NEW ]] || die 'the applications were not handed over'
+on old <<<'SELECT @@GLOBAL.read_only' | grep -q 1 || die 'the old server takes writes'
 running
+guide upgrade.md 'After the cut over'
 compare_rows 'cut over'
 IN_USE=new
 write_for 3
 crash_all
+on old <<<'SET GLOBAL read_only = ON'
 on new <<<'ALTER TABLE shop.kind ADD COLUMN more VARCHAR(9); CREATE TABLE shop.later (id INT PRIMARY KEY, t TEXT);
     INSERT INTO shop.later VALUES (1, "later"); DELETE FROM shop.kind WHERE id BETWEEN 200 AND 300'
 write_for 3
-on old <<<'SET GLOBAL read_only = ON'
 running
 level new down
 level old up
@@ -166,8 +177,10 @@ compare_rows 'after the cut over'
 silent
 
 # --- way back ----------------------------------------------------------------------------------------
-guide upgrade.md 'Way back'
+CSA_MOVE_KILL=open:before csa-daemon --channel up move --back || true
 crash_all
+until_true 'the way back' way_back
+[[ $(<"$CSA_GUIDE_HOST/etc/server-in-use") == 127.0.0.1:$PORT_OLD ]] || die 'the applications were not handed back'
 running
 IN_USE=old
 write_for 3
@@ -176,4 +189,8 @@ level old up
 level new down
 compare_rows 'way back'
 silent
+
+# --- the end -----------------------------------------------------------------------------------------
+until_true 'the second cut over' cut_over
+guide upgrade.md 'The end'
 systemctl stop csa-daemon

@@ -46,6 +46,7 @@ pub use ownership::copying::{
 };
 pub use ownership::holes::{HolesBelow, Received};
 pub use ownership::known::known_of;
+pub use ownership::move_journal::{CREATE_MOVE, read_move, write_move};
 pub use ownership::preflight::{
     PreflightError, TargetChannels, TargetFacts, preflight, target_channels,
 };

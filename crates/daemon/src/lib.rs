@@ -11,6 +11,7 @@ mod config;
 mod copy;
 mod daemon;
 mod host;
+mod moving;
 mod notify;
 pub mod observe;
 mod restore;

@@ -47,7 +47,9 @@ pub struct AuditEntry {
 }
 
 impl AuditEntry {
-    pub(crate) fn insert(&self) -> String {
+    /// Returns the statement that writes it.
+    #[must_use]
+    pub fn insert(&self) -> String {
         // Independent of the session's time zone.
         let at = format!("FROM_UNIXTIME({}.{:06})", self.at / 1_000_000, self.at % 1_000_000);
         let text = |text: &str, max: usize| quote(&text.chars().take(max).collect::<String>());

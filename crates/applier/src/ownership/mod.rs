@@ -15,6 +15,7 @@ pub(crate) mod intent;
 pub(crate) mod keeper;
 pub(crate) mod known;
 pub(crate) mod locks;
+pub(crate) mod move_journal;
 pub(crate) mod preflight;
 pub(crate) mod reconnect;
 pub(crate) mod requirements;

@@ -16,6 +16,8 @@ mod explanation;
 mod fleet;
 mod generate;
 mod max_lag;
+mod move_guard;
+mod moving;
 mod one_channel;
 mod output;
 mod page;
@@ -72,6 +74,7 @@ pub fn main() -> ExitCode {
             archive::archive(&cli.config, cli.admin.channel.as_deref(), &command)
         }
         Command::Verify(arguments) => verify::verify(&cli.config, &cli.admin, &arguments),
+        Command::Move(arguments) => moving::move_applications(&cli.config, &cli.admin, arguments),
         Command::Generate { directory } => generate::generate(&directory),
     };
     match outcome {

@@ -15,6 +15,7 @@ mod claims;
 mod copy;
 mod defaults;
 mod discover;
+mod moving;
 mod notify;
 mod verify;
 
@@ -33,6 +34,7 @@ pub(super) use claims::{ClaimsConfig, ClaimsEngine};
 pub(crate) use copy::CopyConfig;
 use defaults::{mebibytes, number, seconds, yes};
 pub(super) use discover::{Discover, Prefer};
+pub(super) use moving::{FenceBy, MoveConfig};
 pub(super) use notify::NotifyConfig;
 pub(super) use verify::VerifyConfig;
 
@@ -161,6 +163,10 @@ pub(super) struct ChannelConfig {
     /// Comparisons of both servers that the daemon makes on its own.
     #[serde(default)]
     pub(super) verify: VerifyConfig,
+    /// Moves of the applications from the source to the target and back, by `csa-daemon move`; docs/upgrade.md
+    /// describes them.
+    #[serde(default, rename = "move")]
+    pub(super) moving: MoveConfig,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
@@ -579,7 +585,7 @@ macro_rules! without_keys {
 }
 
 without_keys!(DaemonConfig ClaimsConfig RelayConfig ApplierConfig CopyConfig ThrottleByConfig NotifyConfig
-    VerifyConfig);
+    VerifyConfig MoveConfig);
 
 /// The keys of a channel but for its name; none of them must be set.
 fn defaults(generator: &mut SchemaGenerator) -> Schema {

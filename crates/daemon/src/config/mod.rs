@@ -12,6 +12,7 @@ mod declared_keys;
 mod error;
 mod files;
 mod keys;
+mod moving;
 mod notify;
 mod place;
 mod replication;
@@ -46,6 +47,7 @@ pub(crate) use keys::{
     Applies, applies, channel_changes, channel_schema, check_key, claims_changes, daemon_changes,
     example, manual, reference, schema,
 };
+pub(crate) use moving::{Account, FenceMeans, MoveSettings};
 pub(crate) use notify::{Notify, Receiver, Webhook};
 pub(crate) use replication::parse_until;
 pub(crate) use secrets::token;

@@ -22,6 +22,7 @@ use super::declared_keys::{
     Mode, Prefer, RelayConfig, RowImage, Rows, SourceConfig, TargetConfig, Tls,
 };
 use super::error::ConfigError;
+use super::moving::{self, MoveSettings};
 use super::notify::{self, Notify};
 use super::replication;
 use super::secrets::is_world_readable;
@@ -53,6 +54,8 @@ pub(crate) struct ChannelSettings {
     pub(crate) throttle_by: Arc<ThrottleBy>,
     pub(crate) notify: Arc<Notify>,
     pub(crate) verify: Arc<VerifyEvery>,
+    /// `None`: the applications of this channel do not move.
+    pub(crate) moving: Option<MoveSettings>,
     pub(crate) start_from: StartFrom,
     /// The configuration leaves `start_from` out.
     pub(crate) is_start_unsaid: bool,
@@ -166,6 +169,7 @@ pub(super) fn resolve(
         throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
         notify: Arc::new(notify),
         verify: Arc::new(verify_every::settings(&channel.verify)?),
+        moving: moving::settings(channel.moving)?,
         start_from: start_from(channel.applier.start_from.as_deref())?,
         is_start_unsaid: channel.applier.start_from.is_none(),
         copies_first: channel.applier.start_from.as_deref() == Some(COPY),

@@ -239,7 +239,7 @@ fn keys_for_restart(
             keys.push(format!("{side}.password"));
         }
     }
-    keys.retain(|key| applies(key) != Applies::AtOnce);
+    keys.retain(|key| !matches!(applies(key), Applies::AtOnce | Applies::Command));
     keys
 }
 
@@ -257,7 +257,9 @@ fn pending(channel: Option<&str>, setting: &str, needs: Applies) -> PendingView 
         channel_name: channel.map(str::to_owned),
         setting: setting.to_owned(),
         needs: match needs {
-            Applies::Channel | Applies::AtOnce | Applies::Access => "restart of the channel",
+            Applies::Channel | Applies::AtOnce | Applies::Access | Applies::Command => {
+                "restart of the channel"
+            }
             Applies::Daemon => "restart of the daemon",
         }
         .to_owned(),

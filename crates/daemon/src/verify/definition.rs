@@ -23,7 +23,7 @@ pub(crate) struct CommonKey {
     pub(crate) columns: Vec<KeyColumn>,
     /// Each side's name for the index.
     pub(crate) source_index: String,
-    pub(super) target_index: String,
+    pub(crate) target_index: String,
 }
 
 /// Compares what row images depend on: columns, their order, types and collations. Indexes,

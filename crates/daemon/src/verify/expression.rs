@@ -193,6 +193,19 @@ impl TableSql {
         )
     }
 
+    /// Returns the key of the row before the last `rows` rows, if there are more.
+    pub(crate) fn before_last(&self, rows: u64) -> String {
+        let order: Vec<String> =
+            self.key.iter().map(|column| format!("{} DESC", identifier(&column.name))).collect();
+        format!(
+            "SELECT {} FROM {}{} ORDER BY {} LIMIT 1 OFFSET {rows}",
+            self.key_values(),
+            self.table,
+            self.index,
+            order.join(",")
+        )
+    }
+
     /// Number of rows, number of rows that have a digest, and the digest of all.
     pub(crate) fn digest(&self, range: &KeyRange) -> String {
         // Merged into the outer query, the derived table would compute each row's digest twice.

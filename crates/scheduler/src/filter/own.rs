@@ -12,7 +12,7 @@ use super::statement::{StatementVerdict, refuse};
 use super::tokens::tokens;
 
 /// The tables that a daemon makes in the schema `csa`, and the view that docs/monitoring.md has.
-const OWN_TABLES: [&[u8]; 10] = [
+const OWN_TABLES: [&[u8]; 11] = [
     b"checkpoint",
     b"channel",
     b"statement",
@@ -23,6 +23,7 @@ const OWN_TABLES: [&[u8]; 10] = [
     b"copy_range",
     b"copy_state",
     b"heartbeat",
+    b"move",
 ];
 
 /// True for the daemon's own bookkeeping. A source that is itself the target of a daemon has such

@@ -24,6 +24,12 @@ pub(super) const ARCHIVE: &str = "\
 Examples:
   csa-daemon --channel shop archive ls
   csa-daemon --channel shop archive verify";
+pub(super) const MOVE: &str = "\
+Examples:
+  csa-daemon --channel up move --prepare
+  csa-daemon --channel up move --plan
+  csa-daemon --channel up move --cut-over
+  csa-daemon --channel up move --back";
 pub(super) const ADOPT: &str = "\
 Example:
   csa-daemon --channel shop adopt --from old_shop";

@@ -6,6 +6,7 @@ mod controller;
 mod copy;
 mod durations;
 mod examples;
+mod moving;
 mod verify;
 
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub(crate) use check::CheckArguments;
 pub(crate) use controller::ControllerArguments;
 pub(crate) use copy::CopyArguments;
 use durations::{duration, seconds_or_duration};
+pub(crate) use moving::MoveArguments;
 pub(crate) use verify::VerifyArguments;
 
 /// Returns the names of settings that `set` changes, and what their values mean.
@@ -113,6 +115,10 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ArchiveCommand,
     },
+    /// Move the applications of a channel from its source to its target, and back, with a fence that never leaves two
+    /// servers open. A move that is interrupted continues with the same command.
+    #[command(after_help = examples::MOVE)]
+    Move(MoveArguments),
     /// Move the checkpoint of another channel to this one, for example after a rename. Neither may
     /// be running.
     #[command(after_help = examples::ADOPT)]

@@ -6,6 +6,27 @@ use clap::Args;
 
 use super::durations::duration;
 
+impl VerifyArguments {
+    /// Compares everything, with the defaults of the options.
+    pub(crate) fn whole() -> Self {
+        Self {
+            schema: Vec::new(),
+            table: Vec::new(),
+            chunk_rows: VerifyOptions::CHUNK_ROWS,
+            max_rate: None,
+            max_lag: None,
+            common_columns: false,
+            max_differences: VerifyOptions::MAX_DIFFERENCES,
+            catch_up_timeout: VerifyOptions::CATCH_UP_TIMEOUT,
+            source_user: None,
+            source_password_file: None,
+            repair: None,
+            from_start: false,
+            json: false,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
     /// Only this schema of the source; can be given several times.

@@ -36,6 +36,7 @@ pub(crate) fn manual(version: &str) -> String {
                 Applies::AtOnce | Applies::Access => "reload",
                 Applies::Channel => "start of the channel",
                 Applies::Daemon => "start of the daemon",
+                Applies::Command => "next command",
             };
             let takes = plain(&format!("{}{default}; {applies}", key.takes()));
             let (name, text) = (plain(key.name), plain(&key.text()));

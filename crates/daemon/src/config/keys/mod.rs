@@ -27,7 +27,8 @@ use serde_json::Value;
 
 use super::declared_keys::{
     ApplierConfig, ArchiveConfig, ChannelConfig, ClaimsConfig, CopyConfig, DaemonConfig, File,
-    NotifyConfig, RelayConfig, SourceConfig, TargetConfig, ThrottleByConfig, VerifyConfig,
+    MoveConfig, NotifyConfig, RelayConfig, SourceConfig, TargetConfig, ThrottleByConfig,
+    VerifyConfig,
 };
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -39,7 +40,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         .to_value()
 });
 
-static SECTIONS: LazyLock<[Section; 12]> = LazyLock::new(|| {
+static SECTIONS: LazyLock<[Section; 13]> = LazyLock::new(|| {
     [
         section("daemon", fields::<DaemonConfig>()),
         section("claims", fields::<ClaimsConfig>()),
@@ -53,6 +54,7 @@ static SECTIONS: LazyLock<[Section; 12]> = LazyLock::new(|| {
         section("channel.throttle_by", fields::<ThrottleByConfig>()),
         section("channel.notify", fields::<NotifyConfig>()),
         section("channel.verify", fields::<VerifyConfig>()),
+        section("channel.move", fields::<MoveConfig>()),
     ]
 });
 
@@ -76,6 +78,8 @@ pub(crate) enum Applies {
     /// It applies at the next start of the channel, or of the daemon.
     Channel,
     Daemon,
+    /// Commands read it from the file; the daemon does not use it.
+    Command,
 }
 
 /// Returns when a change of a key takes effect; `path` is like `applier.worker_count`, or the name
@@ -171,6 +175,7 @@ impl Key {
         match (self.schema.get("x-applies").and_then(Value::as_str), self.section) {
             (Some("at-once"), _) => Applies::AtOnce,
             (Some("access"), _) => Applies::Access,
+            (Some("command"), _) => Applies::Command,
             (Some("daemon"), _) | (_, "daemon" | "claims") => Applies::Daemon,
             _ => Applies::Channel,
         }

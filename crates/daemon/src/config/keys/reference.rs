@@ -19,7 +19,7 @@ Channels may be in several files: the daemon also reads `conf.d/*.toml` beside t
 `eu.conf.d`. `[defaults]` in the main file has the same sections and keys as a channel, except `name`, for all channels that do
 not set them: `[defaults.source]`, `[defaults.relay]`, `[defaults.target]`, `[defaults.applier]`, `[defaults.copy]`,
 `[defaults.throttle_by]`, `[defaults.notify]`,
-`[defaults.verify]`. A channel with a key of its own for the password (or the address, or the public key) takes no default for the others of that
+`[defaults.verify]`, `[defaults.move]`. A channel with a key of its own for the password (or the address, or the public key) takes no default for the others of that
 purpose.
 
 A change counts **at once** with `csa-daemon reload`, with the next start of the **channel** (`csa-daemon reload --restart`, or
@@ -57,5 +57,6 @@ const fn applies(applies: Applies) -> &'static str {
         Applies::AtOnce | Applies::Access => "at once",
         Applies::Channel => "channel",
         Applies::Daemon => "daemon",
+        Applies::Command => "next command",
     }
 }

@@ -117,6 +117,7 @@ fn keys_are_the_fields_that_are_read() {
         "throttle_by",
         "notify",
         "verify",
+        "move",
     ] {
         assert_eq!(names(&format!("channel.{section}")), of(&channel["properties"][section]));
         own.insert(section.to_owned());

@@ -1,0 +1,111 @@
+//! A move must not stand still between the fence and the opening because somebody has killed it, closed a terminal or
+//! pressed Ctrl-C. So a second process makes it, and this one starts another where that is killed. Either may die alone.
+
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::host::{Failure, runtime};
+
+/// The guard's process number, in the process that makes the move.
+const WORKER: &str = "CSA_MOVE_WORKER";
+const STARTS: u32 = 5;
+/// The exit code of a program that a bug has ended.
+const PANICKED: i32 = 101;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Returns true in the process that makes the move.
+pub(super) fn is_worker() -> bool {
+    std::env::var_os(WORKER).is_some()
+}
+
+/// Runs this command line in another process until it ends, and ends with its code.
+pub(super) fn guard() -> Result<(), Failure> {
+    let status = runtime()?.block_on(watch())?;
+    match status.code() {
+        Some(0) => Ok(()),
+        // It has said why.
+        Some(code) => std::process::exit(code),
+        None => Err(Failure::Runtime(
+            "the move was killed again and again; run the same command, which continues".to_owned(),
+        )),
+    }
+}
+
+async fn watch() -> Result<ExitStatus, Failure> {
+    let wrong = |error: std::io::Error| Failure::Runtime(format!("starting the move: {error}"));
+    let listen = |kind| signal(kind).map_err(wrong);
+    let (mut interrupt, mut terminate, mut hang_up) = (
+        listen(SignalKind::interrupt())?,
+        listen(SignalKind::terminate())?,
+        listen(SignalKind::hangup())?,
+    );
+    for start in 1.. {
+        let mut child = spawn(start == 1).map_err(wrong)?;
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status.map_err(wrong)?,
+                _ = interrupt.recv() => stop(&child),
+                _ = terminate.recv() => stop(&child),
+                // The terminal is gone, and the move continues.
+                _ = hang_up.recv() => {}
+            }
+        };
+        let has_died = status.signal().is_some() || status.code() == Some(PANICKED);
+        if !has_died || start >= STARTS {
+            return Ok(status);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    unreachable!("the loop has no end")
+}
+
+fn spawn(is_first: bool) -> std::io::Result<Child> {
+    let mut command = std::process::Command::new("/proc/self/exe");
+    // A group of its own: Ctrl-C is for this process.
+    command
+        .args(std::env::args_os().skip(1))
+        .env(WORKER, std::process::id().to_string())
+        .process_group(0);
+    if !is_first {
+        // A test wants one death.
+        command.env_remove("CSA_MOVE_KILL");
+    }
+    Command::from(command).spawn()
+}
+
+fn stop(child: &Child) {
+    let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    if let Some(id) = id {
+        // It may have ended.
+        let _ = kill_process(id, Signal::TERM);
+    }
+}
+
+/// Returns a token that SIGTERM and SIGINT cancel, in the process that makes the move.
+pub(super) fn stop_on_signal() -> Result<CancellationToken, Failure> {
+    let wrong = |error| Failure::Runtime(format!("listening for signals: {error}"));
+    let listen = |kind| signal(kind).map_err(wrong);
+    let (mut interrupt, mut terminate, mut hang_up) = (
+        listen(SignalKind::interrupt())?,
+        listen(SignalKind::terminate())?,
+        listen(SignalKind::hangup())?,
+    );
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => stopped.cancel(),
+                _ = terminate.recv() => stopped.cancel(),
+                _ = hang_up.recv() => {}
+            }
+        }
+    });
+    Ok(stop)
+}

@@ -1,0 +1,97 @@
+//! `move`: its command line.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::arguments::{Admin, MoveArguments, VerifyArguments};
+use super::client::Client;
+use super::control;
+use super::move_guard;
+use super::output::{print, say};
+use super::verify::verify;
+use crate::config::Config;
+use crate::host::{Failure, runtime};
+use crate::moving::{Daemon, Direction, Mover, Pair};
+use crate::observe::view::{ChannelView, CommandView};
+
+/// The daemon of this configuration.
+struct Running(Client);
+
+impl Daemon for Running {
+    fn view(&self, channel: &str) -> Result<ChannelView, Failure> {
+        self.0.get(&format!("/channels/{channel}/status"))
+    }
+
+    fn command(&self, channel: &str, command: &str) -> Result<CommandView, Failure> {
+        control::post(&self.0, channel, command, &json!({ "all": false, "now": false }))
+    }
+
+    fn tell(&self, line: &str) {
+        // A move continues, though nobody can read of it any more.
+        let _ = print(&format!("{line}\n"));
+    }
+}
+
+/// Carries out what the options ask for.
+pub(crate) fn move_applications(
+    path: &Path,
+    admin: &Admin,
+    arguments: MoveArguments,
+) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    let pair = || Pair::of(&config, admin.channel.as_deref());
+    let channel = pair()?.up.name.clone();
+    let running = Running(Client::new(path, admin)?);
+    let action = arguments.action;
+    if (action.cut_over || action.back) && !arguments.plan && !move_guard::is_worker() {
+        return move_guard::guard();
+    }
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let towards = |direction| Mover::new(pair()?, &running, direction);
+        if arguments.plan {
+            let mut mover = towards(Direction::CutOver)?;
+            let direction = match (action.cut_over || action.prepare, action.back) {
+                (true, _) => Direction::CutOver,
+                (_, true) => Direction::Back,
+                _ => mover.next_direction().await?,
+            };
+            // It has the locks.
+            drop(mover);
+            return towards(direction)?.plan().await;
+        }
+        match action {
+            _ if action.prepare => towards(Direction::CutOver)?.prepare().await,
+            _ if action.cut_over || action.back => {
+                let back = action.back.then_some(Direction::Back);
+                let mut mover = towards(back.unwrap_or(Direction::CutOver))?;
+                mover.stop_with(move_guard::stop_on_signal()?);
+                mover.go().await
+            }
+            _ if action.finish => towards(Direction::CutOver)?.finish().await,
+            _ if action.undo => {
+                let mut mover = towards(Direction::CutOver)?;
+                let direction = mover.next_direction().await?;
+                drop(mover);
+                towards(direction)?.give_up().await
+            }
+            _ => Err(Failure::Input(
+                "name one of --plan, --prepare, --cut-over, --back, --undo and --finish".to_owned(),
+            )),
+        }
+    })?;
+    if !action.prepare || arguments.plan {
+        return Ok(());
+    }
+    if !arguments.no_verify {
+        let admin = Admin { channel: Some(channel), ..admin.clone() };
+        verify(path, &admin, &VerifyArguments::whole())?;
+    }
+    runtime.block_on(async {
+        let mut mover = Mover::new(pair()?, &running, Direction::CutOver)?;
+        mover.prepared().await
+    })?;
+    say!("next: csa-daemon move --plan, then csa-daemon move --cut-over");
+    Ok(())
+}

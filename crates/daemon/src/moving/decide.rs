@@ -1,0 +1,233 @@
+//! Decides the next step of a move, from the journal and from what the servers say. Pure.
+
+use super::journal::{Direction, Journal, Phase, Step};
+
+/// Whom a server lets write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Applications.
+    Open,
+    /// Channels alone.
+    Following,
+    /// Nobody.
+    Closed,
+}
+
+/// A server as it is now; `None` for one that does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// The server that the applications leave.
+    pub(crate) from: Option<Access>,
+    /// The server that they move to.
+    pub(crate) to: Option<Access>,
+    /// The latter has not restarted since the move began, so what it was opened for is still open.
+    pub(crate) is_same_life: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing has been touched: look whether everything is ready, then fence.
+    Begin,
+    Continue(Step),
+    /// Open the old server again.
+    Undo(String),
+    /// A server does not answer, and has to.
+    Ask,
+    /// The applications are there already.
+    Nothing,
+    /// Somebody has to act first.
+    Refuse(String),
+}
+
+/// Decides. What the servers say counts more than the journal.
+pub(crate) fn decide(
+    journal: Option<&Journal>,
+    direction: Direction,
+    facts: Facts,
+    is_late: bool,
+) -> Next {
+    let unfinished = journal.filter(|journal| journal.is_unfinished());
+    let Some(journal) = unfinished else { return without_move(facts) };
+    if journal.direction != direction {
+        let option = journal.direction.option();
+        return Next::Refuse(format!(
+            "a {} has begun and has not ended; finish it with {option}, or give it up with --undo",
+            journal.direction.name()
+        ));
+    }
+    let is_opened = journal.step > Step::Open || (journal.step == Step::Open && journal.is_done);
+    if is_opened {
+        return forward(journal, facts);
+    }
+    match (facts.from, facts.to) {
+        (_, Some(Access::Open)) if journal.step == Step::Open => Next::Continue(Step::Open),
+        (_, Some(Access::Open)) => Next::Refuse(
+            "the new server takes writes, and this move has not opened it; close it \
+             (SET GLOBAL read_only = ON), see what was written there, and run the command again"
+                .to_owned(),
+        ),
+        // It may have taken writes before it restarted.
+        (_, Some(_)) if journal.step == Step::Open && !facts.is_same_life => {
+            Next::Continue(Step::Open)
+        }
+        // It may be open.
+        (_, None) if journal.step == Step::Open => Next::Ask,
+        _ if journal.phase == Phase::Undoing => Next::Undo(journal.why.clone()),
+        _ if is_late => Next::Undo("the time limit has passed".to_owned()),
+        (None, _) | (_, None) => Next::Ask,
+        // A fence that was lost, or was not yet there.
+        (Some(Access::Open | Access::Following), _) => Next::Continue(Step::Fence),
+        (Some(Access::Closed), _) => {
+            // Cheap to do again, and nothing is taken on trust.
+            Next::Continue(Step::Wait)
+        }
+    }
+}
+
+fn without_move(facts: Facts) -> Next {
+    match (facts.from, facts.to) {
+        (None, _) | (_, None) => Next::Ask,
+        (Some(Access::Open), Some(Access::Open)) => Next::Refuse(
+            "both servers take writes; close the one that no application uses \
+             (SET GLOBAL read_only = ON), or let --prepare do it"
+                .to_owned(),
+        ),
+        (Some(Access::Open), Some(_)) => Next::Begin,
+        (Some(_), Some(Access::Open)) => Next::Nothing,
+        (Some(_), Some(_)) => Next::Refuse(
+            "neither server takes writes, and no move was begun; open the one that the applications \
+             use: SET GLOBAL super_read_only = OFF, read_only = OFF"
+                .to_owned(),
+        ),
+    }
+}
+
+/// After the new server was opened, the only way is forward.
+fn forward(journal: &Journal, facts: Facts) -> Next {
+    match (facts.to, journal.step, journal.is_done) {
+        (None, ..) => Next::Ask,
+        // One that has restarted with an option file that closes it is opened first.
+        (Some(_), step, true) => step.next().map_or(Next::Nothing, Next::Continue),
+        (Some(_), step, false) => Next::Continue(step),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(from: Access, to: Access) -> Facts {
+        Facts { from: Some(from), to: Some(to), is_same_life: true }
+    }
+
+    fn at(step: Step, is_done: bool) -> Journal {
+        Journal { step, is_done, ..Journal::new(Direction::CutOver, 7, 0, "h") }
+    }
+
+    fn next(journal: &Journal, facts: Facts, is_late: bool) -> Next {
+        decide(Some(journal), Direction::CutOver, facts, is_late)
+    }
+
+    use Access::{Closed, Following, Open};
+
+    #[test]
+    fn a_move_begins_only_where_one_server_is_in_use() {
+        let begin = |from, to| decide(None, Direction::CutOver, facts(from, to), false);
+        assert_eq!(begin(Open, Following), Next::Begin);
+        assert_eq!(begin(Open, Closed), Next::Begin);
+        assert_eq!(begin(Following, Open), Next::Nothing);
+        assert!(matches!(begin(Open, Open), Next::Refuse(_)));
+        assert!(matches!(begin(Closed, Following), Next::Refuse(_)));
+        let away = Facts { from: None, ..facts(Open, Open) };
+        assert_eq!(decide(None, Direction::Back, away, false), Next::Ask);
+        // One that has ended is no move any more.
+        for phase in [Phase::Prepared, Phase::Undone, Phase::Moved] {
+            let ended = Journal { phase, ..at(Step::Follow, true) };
+            assert_eq!(next(&ended, facts(Open, Following), true), Next::Begin);
+        }
+    }
+
+    #[test]
+    fn a_kill_before_the_new_server_is_opened_loses_nothing() {
+        for step in [Step::Fence, Step::Wait, Step::Compare, Step::Open] {
+            let is_done_too = [false, step == Step::Fence];
+            for is_done in is_done_too {
+                let journal = at(step, is_done);
+                // While the fence is there, everything is looked at again.
+                let there = facts(Closed, Following);
+                assert_eq!(next(&journal, there, false), Next::Continue(Step::Wait));
+                // The fence was lost, or the server was killed before it took effect.
+                let lost = facts(Open, Following);
+                assert_eq!(next(&journal, lost, false), Next::Continue(Step::Fence));
+                // Late: the old server is opened again, whatever it is now.
+                for from in [Some(Open), Some(Closed), None] {
+                    let late = Facts { from, ..there };
+                    assert!(matches!(next(&journal, late, true), Next::Undo(_)), "{step:?}");
+                }
+                for away in [Facts { from: None, ..there }, Facts { to: None, ..there }] {
+                    assert_eq!(next(&journal, away, false), Next::Ask);
+                }
+                // It can't say whether it was opened.
+                let away = next(&journal, Facts { to: None, ..there }, true);
+                assert_eq!(away == Next::Ask, step == Step::Open, "{step:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_undone_once_the_new_server_may_have_taken_writes() {
+        // The effect is there, the journal does not have it yet.
+        assert_eq!(
+            next(&at(Step::Open, false), facts(Closed, Open), true),
+            Next::Continue(Step::Open)
+        );
+        // It may have been there before a restart.
+        let again = Facts { is_same_life: false, ..facts(Closed, Following) };
+        assert_eq!(next(&at(Step::Open, false), again, true), Next::Continue(Step::Open));
+        // In the same life it was not.
+        assert!(matches!(
+            next(&at(Step::Open, false), facts(Closed, Following), true),
+            Next::Undo(_)
+        ));
+        for from in [Some(Closed), Some(Following), Some(Open), None] {
+            let of = |to| Facts { from, to: Some(to), is_same_life: true };
+            let is = |step, is_done| next(&at(step, is_done), of(Open), true);
+            assert_eq!(is(Step::Open, true), Next::Continue(Step::HandOver));
+            assert_eq!(is(Step::HandOver, false), Next::Continue(Step::HandOver));
+            assert_eq!(is(Step::HandOver, true), Next::Continue(Step::Follow));
+            assert_eq!(is(Step::Follow, false), Next::Continue(Step::Follow));
+            // An option file has closed it again.
+            let closed = next(&at(Step::HandOver, false), of(Following), true);
+            assert_eq!(closed, Next::Continue(Step::HandOver));
+        }
+        let away = Facts { to: None, ..facts(Closed, Open) };
+        assert_eq!(next(&at(Step::HandOver, false), away, true), Next::Ask);
+    }
+
+    #[test]
+    fn an_undo_ends_as_an_undo() {
+        let undoing =
+            Journal { phase: Phase::Undoing, why: "late".to_owned(), ..at(Step::Wait, false) };
+        for from in [Closed, Open] {
+            let undo = next(&undoing, facts(from, Following), false);
+            assert_eq!(undo, Next::Undo("late".to_owned()));
+        }
+        // Somebody has opened the new server by hand: no server is opened beside it.
+        for step in [Step::Fence, Step::Wait, Step::Compare] {
+            for phase in [Phase::Moving, Phase::Undoing] {
+                let journal = Journal { phase, ..at(step, false) };
+                for late in [false, true] {
+                    let refused = next(&journal, facts(Closed, Open), late);
+                    assert!(matches!(refused, Next::Refuse(_)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_other_direction_waits_for_its_end() {
+        let journal = at(Step::Wait, false);
+        let back = decide(Some(&journal), Direction::Back, facts(Closed, Following), false);
+        assert!(matches!(back, Next::Refuse(why) if why.contains("--cut-over")));
+    }
+}

@@ -1,0 +1,125 @@
+//! The begin of a pair, before a move, and its end, when the way back is no longer wanted.
+
+use std::time::Duration;
+
+use super::decide::Access;
+use super::journal::{Direction, Journal, Phase, Step};
+use super::mover::Mover;
+use super::pair::{check_servers, said};
+use crate::host::{Failure, now_micros};
+
+const POLL: Duration = Duration::from_millis(500);
+/// The tables of the daemon, in the schema `csa`.
+const OURS: &str = "csa.checkpoint, csa.channel, csa.statement, csa.audit, csa.target_server, csa.status, csa.copy, \
+                    csa.copy_range, csa.copy_state, csa.move";
+
+impl Mover<'_> {
+    /// Closes the new server to applications, and waits until both channels follow, however long a copy takes.
+    pub(crate) async fn prepare(&mut self) -> Result<(), Failure> {
+        let journal = self.recorded().await;
+        if let Some(journal) = journal {
+            if journal.is_unfinished() || journal.phase == Phase::Moved {
+                let is_there =
+                    journal.phase == Phase::Moved && journal.direction == Direction::Back;
+                if !is_there {
+                    let why = format!("the journal says: {}", journal.said());
+                    return Err(Failure::Input(format!("{why}; --plan shows the next steps")));
+                }
+            }
+            self.journal.number = journal.number;
+        }
+        let (facts, away) = self.facts().await?;
+        if let Some(away) = away {
+            return Err(Failure::Runtime(away));
+        }
+        check_servers(self.forward, self.reverse, &self.from, &self.to).await?;
+        if facts.from != Some(Access::Open) {
+            return Err(Failure::Input(format!(
+                "{} {}; the applications have to use it",
+                self.from.address(),
+                said(facts.from)
+            )));
+        }
+        if facts.to == Some(Access::Open) {
+            let closed = self.fence.set(&mut self.to, Access::Following).await;
+            closed.map_err(|error| Failure::Runtime(error.text))?;
+            let to = self.to.address();
+            self.daemon.tell(&format!("{to} takes writes of channels alone from now on"));
+        }
+        let mut last = String::new();
+        while self.waits_for_channels() {
+            let view = self.daemon.view(&self.forward.name)?;
+            let words = format!(
+                "channel {} is {}: {}",
+                self.forward.name,
+                view.state.name(),
+                view.state_detail
+            );
+            if words != last {
+                self.daemon.tell(&words);
+                last = words;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        let found = self.problems().await?;
+        match found.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Runtime(found.join("; also: "))),
+        }
+    }
+
+    /// Records that both servers were compared.
+    pub(crate) async fn prepared(&mut self) -> Result<(), Failure> {
+        self.journal.phase = Phase::Prepared;
+        self.journal.step = Step::Fence;
+        self.journal.begun_at = now_micros();
+        self.note().await.map_err(Failure::Runtime)
+    }
+
+    /// Stops both channels, closes the server that no application uses, and says what remains to be done.
+    pub(crate) async fn finish(&mut self) -> Result<(), Failure> {
+        let journal = self.recorded().await;
+        if let Some(journal) = journal {
+            if journal.is_unfinished() {
+                let option = journal.direction.option();
+                let why = format!("a {} has begun and has not ended", journal.direction.name());
+                return Err(Failure::Input(format!("{why}; finish it with {option}")));
+            }
+            self.journal = journal;
+        }
+        let (facts, away) = self.facts().await?;
+        if let Some(away) = away {
+            return Err(Failure::Runtime(away));
+        }
+        if facts.to != Some(Access::Open) || facts.from == Some(Access::Open) {
+            return Err(Failure::Input(format!(
+                "{} {}, and {} {}; --finish ends a move whose applications use the new server alone",
+                self.from.address(),
+                said(facts.from),
+                self.to.address(),
+                said(facts.to)
+            )));
+        }
+        for channel in [self.reverse, self.forward] {
+            self.daemon.command(&channel.name, "stop")?;
+            self.daemon
+                .tell(&format!("channel {} is stopped until the daemon restarts", channel.name));
+        }
+        let closed = self.fence.set(&mut self.from, Access::Closed).await;
+        closed.map_err(|error| Failure::Runtime(error.text))?;
+        self.journal = Journal { phase: Phase::Finished, ..self.journal.clone() };
+        self.note().await.map_err(Failure::Runtime)?;
+        let (old, new) = (self.from.address(), self.to.address());
+        let (up, down) = (&self.pair.up.name, &self.pair.down.name);
+        self.daemon.tell(&format!("{old} takes no writes; what is there stays as it is"));
+        self.daemon.tell("what remains to be done:");
+        self.daemon.tell(&format!(
+            "1. take the channels {up} and {down} out of the configuration; csa-daemon reload"
+        ));
+        self.daemon.tell(&format!(
+            "2. unless other channels write to {new}, drop there: DROP TABLE IF EXISTS {OURS}"
+        ));
+        self.daemon.tell(&format!("3. shut {old} down, once nobody wants its data"));
+        Ok(())
+    }
+}

@@ -1,0 +1,347 @@
+//! Takes the steps of a move, one after the other, however often it is interrupted.
+
+use std::time::Duration;
+
+use csa_provider::binlog::GtidSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Daemon;
+use super::check::{STAYS, channel_problems, problems};
+use super::decide::{Access, Facts, Next, decide};
+use super::fence::Fence;
+use super::journal::{Direction, Journal, JournalFile, Phase, Step, latest};
+use super::pair::{Pair, check_servers};
+use super::server::{Asked, Server, ServerError};
+use crate::config::ChannelSettings;
+use crate::host::{Failure, now_micros};
+
+/// How long a server or the daemon may be away where nothing can be undone.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a channel may take to become ready before a move is refused.
+const SOON: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(100);
+
+/// The end of a step that did not succeed.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// A server went away, or changed: look at everything again.
+    Again(String),
+    /// It will not succeed.
+    GiveUp(String),
+}
+
+impl From<ServerError> for Stop {
+    fn from(error: ServerError) -> Self {
+        match error.code {
+            None => Self::Again(error.text),
+            Some(_) => Self::GiveUp(error.text),
+        }
+    }
+}
+
+pub(super) type Taken = Result<(), Stop>;
+
+/// A move of one pair in one direction.
+pub(crate) struct Mover<'a> {
+    pub(super) pair: Pair<'a>,
+    pub(super) daemon: &'a dyn Daemon,
+    pub(super) direction: Direction,
+    /// The channel from the server that the applications leave, and the one back to it.
+    pub(super) forward: &'a ChannelSettings,
+    pub(super) reverse: &'a ChannelSettings,
+    pub(super) from: Server,
+    pub(super) to: Server,
+    pub(super) fence: Fence,
+    pub(super) file: JournalFile,
+    pub(super) journal: Journal,
+    /// Set once something went wrong that was not undone.
+    pub(super) alarm: Option<String>,
+    /// Somebody wants the move to end: it is undone, or it continues where it can't be.
+    stop: CancellationToken,
+}
+
+impl<'a> Mover<'a> {
+    /// Takes the locks of the pair, and looks at both servers.
+    pub(crate) fn new(
+        pair: Pair<'a>,
+        daemon: &'a dyn Daemon,
+        direction: Direction,
+    ) -> Result<Self, Failure> {
+        let directory = pair.up.directory().to_owned();
+        let file = JournalFile::open(&directory).map_err(Failure::Runtime)?;
+        let [from, to] = pair.servers(direction).map(Server::new);
+        let [forward, reverse] = pair.channels(direction);
+        let mut mover = Self {
+            fence: pair.fence(),
+            journal: Journal::new(direction, 0, now_micros(), &crate::notify::host()),
+            forward,
+            reverse,
+            from,
+            to,
+            file,
+            daemon,
+            direction,
+            pair,
+            alarm: None,
+            stop: CancellationToken::new(),
+        };
+        let lock = format!("csa_move_{}", mover.pair.up.name);
+        mover.from.lock(&lock);
+        mover.to.lock(&lock);
+        Ok(mover)
+    }
+
+    pub(crate) fn stop_with(&mut self, stop: CancellationToken) {
+        self.stop = stop;
+    }
+
+    /// Moves the applications, or finishes what was begun.
+    pub(crate) async fn go(&mut self) -> Result<(), Failure> {
+        let until = Instant::now() + PATIENCE;
+        let mut was_said = false;
+        loop {
+            let journal = self.recorded().await;
+            if let Some(journal) = &journal {
+                self.journal = journal.clone();
+            }
+            let is_begun = journal.as_ref().is_some_and(Journal::is_unfinished);
+            // Whatever a server refuses meanwhile, a move that was begun has to end.
+            let (facts, away) = match is_begun {
+                true => self.facts_of_begun().await,
+                false => self.facts().await?,
+            };
+            let is_late = self.is_late(&self.journal) || (is_begun && self.stop.is_cancelled());
+            let next = decide(journal.as_ref(), self.direction, facts, is_late);
+            let stop = match next {
+                Next::Nothing => {
+                    let address = self.to.address();
+                    self.daemon.tell(&format!("the applications use {address} already"));
+                    return Ok(());
+                }
+                Next::Refuse(why) => {
+                    let (from, to) = (self.from.address(), self.to.address());
+                    return Err(Failure::Input(format!("{from} -> {to}: {why}")));
+                }
+                Next::Ask if Instant::now() > until => {
+                    let away = away.unwrap_or_else(|| "a server does not answer".to_owned());
+                    let why = format!("{away}; run the same command again once it answers");
+                    return Err(Failure::Runtime(why));
+                }
+                Next::Ask => {
+                    if !was_said && let Some(away) = &away {
+                        self.daemon.tell(&format!("waiting: {away}"));
+                    }
+                    was_said = true;
+                    tokio::time::sleep(POLL).await;
+                    continue;
+                }
+                Next::Undo(why) => return Err(self.undo(why).await),
+                Next::Begin => {
+                    self.begin().await?;
+                    self.take_from(Step::Fence).await
+                }
+                Next::Continue(step) => {
+                    let words = format!("the {} continues: {}", self.direction.name(), step.name());
+                    self.daemon.tell(&words);
+                    self.take_from(step).await
+                }
+            };
+            match stop {
+                Ok(()) => {
+                    return self.alarm.take().map_or(Ok(()), |why| Err(Failure::Runtime(why)));
+                }
+                Err(Stop::Again(why)) => {
+                    self.daemon.tell(&format!("looking at both servers again: {why}"));
+                    tokio::time::sleep(POLL).await;
+                    if self.is_opened() && Instant::now() > until {
+                        return Err(self.forward_only(&why));
+                    }
+                }
+                Err(Stop::GiveUp(why)) if self.is_opened() => return Err(self.forward_only(&why)),
+                Err(Stop::GiveUp(why)) => return Err(self.undo(why).await),
+            }
+        }
+    }
+
+    fn forward_only(&self, why: &str) -> Failure {
+        Failure::Runtime(format!(
+            "{why}; {} takes the writes now and {} is fenced: see to it, and run the same command again, \
+             which continues after the step {:?}",
+            self.to.address(),
+            self.from.address(),
+            self.journal.step.name()
+        ))
+    }
+
+    /// Returns true if the new server takes writes, or may have taken some.
+    pub(super) fn is_opened(&self) -> bool {
+        let Journal { phase, step, is_done, .. } = self.journal;
+        phase == Phase::Moving && (step > Step::Open || (step == Step::Open && is_done))
+    }
+
+    pub(super) fn is_late(&self, journal: &Journal) -> bool {
+        let limit = u64::try_from(self.pair.settings.time_limit.as_micros()).unwrap_or(u64::MAX);
+        journal.is_unfinished() && now_micros() >= journal.begun_at.saturating_add(limit)
+    }
+
+    /// Ends a step that has not yet opened the new server at the time limit.
+    pub(super) fn in_time(&self, doing: impl FnOnce() -> String) -> Taken {
+        if self.stop.is_cancelled() && !self.is_opened() {
+            return Err(Stop::GiveUp("stopped by a signal".to_owned()));
+        }
+        match self.is_late(&self.journal) && !self.is_opened() {
+            true => Err(Stop::GiveUp(format!(
+                "not within move.time_limit ({} s): {}",
+                self.pair.settings.time_limit.as_secs_f64(),
+                doing()
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns what both servers say, and the error of one that does not answer.
+    ///
+    /// # Errors
+    /// A server answers, and refuses.
+    pub(super) async fn facts(&mut self) -> Result<(Facts, Option<String>), Failure> {
+        let (facts, errors) = self.looked().await;
+        let refusal = errors.iter().find(|error| error.code.is_some());
+        match refusal {
+            Some(error) => Err(Failure::Runtime(error.text.clone())),
+            None => Ok((facts, errors.into_iter().next().map(|error| error.text))),
+        }
+    }
+
+    /// Returns the same; one that refuses does not answer.
+    async fn facts_of_begun(&mut self) -> (Facts, Option<String>) {
+        let (facts, errors) = self.looked().await;
+        (facts, errors.into_iter().next().map(|error| error.text))
+    }
+
+    async fn looked(&mut self) -> (Facts, Vec<ServerError>) {
+        let mut errors = Vec::new();
+        let from = self.fence.access(&mut self.from).await;
+        let from = answered(from, &mut errors);
+        let to = self.fence.access(&mut self.to).await;
+        let to = answered(to, &mut errors);
+        let uptime = answered(self.to.uptime().await, &mut errors);
+        let lived = now_micros().saturating_sub(self.journal.begun_at) / 1_000_000;
+        // A second of doubt counts as a restart.
+        let is_same_life = uptime.is_some_and(|uptime| uptime > lived + 1);
+        (Facts { from, to, is_same_life }, errors)
+    }
+
+    /// Returns the latest journal of this host and of both servers.
+    pub(super) async fn recorded(&mut self) -> Option<Journal> {
+        let name = self.pair.up.name.clone();
+        let here = JournalFile::read(self.pair.up.directory());
+        let there = [self.from.journal(&name).await, self.to.journal(&name).await];
+        latest(there.into_iter().map(Result::ok).map(Option::flatten).chain([here]))
+    }
+
+    /// Looks whether everything is ready, and begins the journal. Nothing else is touched.
+    async fn begin(&mut self) -> Result<(), Failure> {
+        check_servers(self.forward, self.reverse, &self.from, &self.to).await?;
+        let found = self.problems().await?;
+        if !found.is_empty() {
+            let found = found.join("; also: ");
+            return Err(Failure::Runtime(format!("nothing was touched: {found}")));
+        }
+        let events = self.from.is_on("event_scheduler").await;
+        let number = self.journal.number;
+        self.journal = Journal {
+            events: events.unwrap_or(false),
+            ..Journal::new(self.direction, number, now_micros(), &crate::notify::host())
+        };
+        Ok(())
+    }
+
+    /// Waits a while for what passes on its own, such as a channel that starts, and returns the rest.
+    pub(super) async fn problems(&mut self) -> Result<Vec<String>, Failure> {
+        let channels = [self.forward, self.reverse];
+        let until = Instant::now() + SOON;
+        while Instant::now() < until && self.waits_for_channels() {
+            tokio::time::sleep(POLL).await;
+        }
+        problems(&self.pair, self.daemon, channels, [&mut self.from, &mut self.to])
+            .await
+            .map_err(|error| Failure::Runtime(format!("nothing was touched: {error}")))
+    }
+
+    /// Returns true while a channel is not ready, and may become so on its own.
+    pub(super) fn waits_for_channels(&self) -> bool {
+        let channels = [self.forward, self.reverse];
+        let stays = |channel: &ChannelSettings| {
+            self.daemon.view(&channel.name).is_ok_and(|view| STAYS.contains(&view.state))
+        };
+        let max_lag = self.pair.settings.max_lag.as_secs_f64();
+        !channel_problems(self.daemon, channels, max_lag).is_empty()
+            && !channels.iter().any(|channel| stays(channel))
+    }
+
+    /// Takes a step and all after it.
+    async fn take_from(&mut self, first: Step) -> Taken {
+        if self.is_opened() && self.fence.access(&mut self.to).await? != Access::Open {
+            let words = format!(
+                "{} has been closed since it was opened; it is opened again",
+                self.to.address()
+            );
+            self.daemon.tell(&words);
+            self.fence.set(&mut self.to, Access::Open).await?;
+        }
+        let mut next = Some(first);
+        while let Some(step) = next {
+            self.take(step).await?;
+            next = step.next();
+        }
+        self.journal.phase = Phase::Moved;
+        self.note().await.map_err(Stop::GiveUp)?;
+        let seconds = now_micros().saturating_sub(self.journal.begun_at) as f64 / 1e6;
+        self.daemon.tell(&format!(
+            "{} done in {seconds:.1} s: the applications use {}, and channel {} follows on {}",
+            self.direction.name(),
+            self.to.address(),
+            self.reverse.name,
+            self.from.address()
+        ));
+        Ok(())
+    }
+
+    async fn take(&mut self, step: Step) -> Taken {
+        // The step that opens the new server notes its begin after its own last look.
+        if step != Step::Open {
+            self.note_step(step, false).await?;
+        }
+        match step {
+            Step::Fence => self.fence_old().await?,
+            Step::Wait => self.wait().await?,
+            Step::Compare => self.compare().await?,
+            Step::Open => self.open().await?,
+            Step::HandOver => self.hand_over().await?,
+            Step::Follow => self.follow().await?,
+        }
+        super::record::planted(step, true);
+        self.note_step(step, true).await
+    }
+
+    pub(super) async fn note_step(&mut self, step: Step, is_done: bool) -> Taken {
+        self.journal.phase = Phase::Moving;
+        self.journal.step = step;
+        self.journal.is_done = is_done;
+        let noted = self.note().await.map_err(Stop::GiveUp);
+        if !is_done {
+            super::record::planted(step, false);
+        }
+        noted
+    }
+
+    pub(super) fn executed(&self) -> GtidSet {
+        self.journal.executed.parse().unwrap_or_default()
+    }
+}
+
+/// Returns `None` for a server that does not answer.
+fn answered<T>(asked: Asked<T>, errors: &mut Vec<ServerError>) -> Option<T> {
+    asked.map_err(|error| errors.push(error)).ok()
+}

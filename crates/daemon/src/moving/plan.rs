@@ -1,0 +1,97 @@
+//! A move in words, before it is made.
+
+use super::decide::Access;
+use super::journal::{Direction, Step};
+use super::mover::Mover;
+use super::pair::{check_servers, said};
+use super::tail;
+use crate::host::Failure;
+
+impl Mover<'_> {
+    /// Shows the state of both servers, all steps with their statements, and what stands in the way. Touches nothing.
+    ///
+    /// # Errors
+    /// Something stands in the way.
+    pub(crate) async fn plan(&mut self) -> Result<(), Failure> {
+        let journal = self.recorded().await;
+        let (facts, away) = self.facts().await?;
+        for (server, access) in [(&self.from, facts.from), (&self.to, facts.to)] {
+            let version = &server.identity.version;
+            self.daemon.tell(&format!("{} ({version}) {}", server.address(), said(access)));
+        }
+        if let Some(journal) = &journal {
+            let at = crate::host::rfc3339(journal.begun_at);
+            self.daemon.tell(&format!("the last entry of the journal: {} ({at})", journal.said()));
+        }
+        if let Some(away) = away {
+            return Err(Failure::Runtime(away));
+        }
+        for (number, (step, words)) in self.steps().into_iter().enumerate() {
+            self.daemon.tell(&format!("{}. {}: {words}", number + 1, step.name()));
+        }
+        let kept = self.from.identity.persists && self.to.identity.persists;
+        if !kept {
+            self.daemon.tell(
+                "MySQL 5.7 forgets a fence when it restarts: write super_read_only = ON into the option file of the \
+                 old server for the time of the move",
+            );
+        }
+        check_servers(self.forward, self.reverse, &self.from, &self.to).await?;
+        let found = self.problems().await?;
+        self.daemon.tell("nothing was touched");
+        match found.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Runtime(found.join("; also: "))),
+        }
+    }
+
+    fn steps(&self) -> Vec<(Step, String)> {
+        let (from, to) = (self.from.address(), self.to.address());
+        let settings = self.pair.settings;
+        let statements = |is_from: bool, access| {
+            let server = if is_from { &self.from } else { &self.to };
+            self.fence.statements(access, server.identity.persists).join("; ")
+        };
+        let words = |step| match step {
+            Step::Fence => format!(
+                "on {from}: {}; KILL of each session whose transaction has changed rows; XA RECOVER must be empty",
+                statements(true, Access::Closed)
+            ),
+            Step::Wait => format!(
+                "until channel {} has applied gtid_executed of {from}; after {} s of all steps so far, {from} is \
+                 opened again: {}",
+                self.forward.name,
+                settings.time_limit.as_secs_f64(),
+                statements(true, Access::Open)
+            ),
+            Step::Compare => format!(
+                "the last rows of the tables that were changed last, for {} s at most",
+                tail::BUDGET.as_secs_f64()
+            ),
+            Step::Open => format!("on {to}: {}", statements(false, Access::Open)),
+            Step::HandOver if settings.hand_over.is_empty() => {
+                format!("point the applications at {to} yourself (move.hand_over is not set)")
+            }
+            Step::HandOver => settings.hand_over.join(" "),
+            Step::Follow => format!(
+                "on {from}: {}; csa-daemon restart --channel {}",
+                statements(true, Access::Following),
+                self.reverse.name
+            ),
+        };
+        Step::ALL.map(|step| (step, words(step))).to_vec()
+    }
+
+    /// Returns the way that the applications would take next.
+    pub(crate) async fn next_direction(&mut self) -> Result<Direction, Failure> {
+        let journal = self.recorded().await;
+        if let Some(journal) = journal.filter(|journal| journal.is_unfinished()) {
+            return Ok(journal.direction);
+        }
+        let (facts, _) = self.facts().await?;
+        Ok(match (facts.from, facts.to) {
+            (Some(Access::Following | Access::Closed), Some(Access::Open)) => Direction::Back,
+            _ => Direction::CutOver,
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! Writes the journal: to the state directory first, then to the server that the applications move to.
+
+use csa_applier::{AuditEntry, CREATE_MOVE, write_move};
+use rustix::process::{Signal, getpid, getppid, kill_process};
+
+use super::journal::{Phase, Step};
+use super::mover::Mover;
+use super::server::{Asked, Server};
+use crate::host::now_micros;
+
+impl Mover<'_> {
+    /// Records the journal as it is now.
+    ///
+    /// # Errors
+    /// It could not be kept on this host, or not on the new server before that is opened.
+    pub(super) async fn note(&mut self) -> Result<(), String> {
+        self.journal.number += 1;
+        let said = self.journal.said();
+        let kept = self.file.write(&self.journal);
+        let opens = self.journal.phase == Phase::Moving
+            && self.journal.step == Step::Open
+            && !self.journal.is_done;
+        match kept {
+            Err(error) if opens || self.journal.step == Step::Fence => {
+                return Err(format!("daemon.state_dir: the journal can't be written: {error}"));
+            }
+            Err(error) => self.daemon.tell(&format!("the journal can't be written: {error}")),
+            Ok(()) => {}
+        }
+        let (channel, number) = (self.pair.up.name.clone(), self.journal.number);
+        let text = serde_json::to_string(&self.journal).map_err(|error| error.to_string())?;
+        let detail =
+            format!("{} -> {}; {}", self.from.address(), self.to.address(), self.journal.why);
+        let entry = AuditEntry {
+            channel: channel.clone(),
+            at: now_micros(),
+            action: format!("move {said}"),
+            by: std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned()),
+            peer: self.journal.host.clone(),
+            detail,
+            ..AuditEntry::default()
+        };
+        let written = write(&mut self.to, &write_move(&channel, number, &text)).await;
+        // An account that may not keep it keeps the journal all the same.
+        if written.is_ok()
+            && let Err(error) = self.to.ask(&entry.insert()).await
+        {
+            self.daemon.tell(&format!("not in csa.audit: {error}"));
+        }
+        if self.journal.is_done || self.journal.phase != Phase::Moving {
+            self.daemon.tell(&said);
+        }
+        match written {
+            // Another host must be able to see that the server was opened.
+            Err(error) if opens => Err(error.text),
+            Err(error) => {
+                self.daemon.tell(&format!("the journal is on this host only: {error}"));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// Makes the table where it is missing.
+async fn write(server: &mut Server, statement: &str) -> Asked<()> {
+    /// ER_NO_SUCH_TABLE, ER_BAD_DB_ERROR.
+    const MISSING: [u16; 2] = [1146, 1049];
+    match server.ask(statement).await {
+        Err(error) if error.code.is_some_and(|code| MISSING.contains(&code)) => {
+            server.run(&CREATE_MOVE).await?;
+            server.ask(statement).await.map(drop)
+        }
+        other => other.map(drop),
+    }
+}
+
+/// Ends the process and its guard where a test wants it to: `CSA_MOVE_KILL` is like `open:before` or `open:after`, which
+/// is before or after the effect of the step. `open:before:alone` leaves the guard alive.
+pub(super) fn planted(step: Step, is_after: bool) {
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    let place =
+        format!("{}:{}", step.name().replace(' ', "_"), if is_after { "after" } else { "before" });
+    let wanted = std::env::var("CSA_MOVE_KILL").unwrap_or_default();
+    let kill = |process| {
+        let _ = kill_process(process, Signal::KILL);
+    };
+    let guard = std::env::var("CSA_MOVE_WORKER").ok().and_then(|id| id.parse().ok());
+    if wanted == place
+        && let Some(guard) = getppid().filter(|parent| Some(parent.as_raw_nonzero().get()) == guard)
+    {
+        kill(guard);
+    }
+    if wanted.strip_suffix(":alone").unwrap_or(&wanted) == place {
+        kill(getpid());
+    }
+}

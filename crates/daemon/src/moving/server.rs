@@ -1,0 +1,268 @@
+//! A server of a move: one session, opened again when it was lost, and what the server says of itself.
+
+use std::time::Duration;
+
+use csa_applier::{Purpose, Target, TargetLink, prelude};
+use csa_provider::binlog::GtidSet;
+use csa_provider::server::facts::{TextRow, first, texts};
+use csa_provider::server::link::{Limits, NO_TABLE};
+use csa_provider::server::{Grants, Vendor, account_name};
+use csa_provider::sql_text::quote;
+
+use super::journal::Journal;
+
+/// The longest wait for an answer. Only a fence waits longer, for statements that run.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// ER_LOCK_WAIT_TIMEOUT.
+pub(super) const LOCK_WAIT: u16 = 1205;
+
+/// The reason why a server did not do something, on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServerError {
+    /// `None`: it does not answer, and may have done it.
+    pub(crate) code: Option<u16>,
+    pub(crate) text: String,
+}
+
+impl std::fmt::Display for ServerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+pub(crate) type Asked<T> = Result<T, ServerError>;
+
+/// Facts that do not change while a server lives.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Identity {
+    pub(crate) uuid: String,
+    pub(crate) version: String,
+    /// It keeps settings over a restart.
+    pub(crate) persists: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    target: Target,
+    session: Option<Box<dyn TargetLink>>,
+    pub(crate) identity: Identity,
+    /// GET_LOCK of the move is held by every session.
+    lock: Option<String>,
+    /// The session is in a transaction, by which [`Server::writing`] tells a new answer from an old one.
+    has_begun: bool,
+}
+
+impl Server {
+    pub(crate) fn new(target: Target) -> Self {
+        Self { target, session: None, identity: Identity::default(), lock: None, has_begun: false }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.target.address()
+    }
+
+    pub(crate) fn host(&self) -> (&str, u16) {
+        (&self.target.host, self.target.port)
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Returns true if the session has lasted since it was opened.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.session.is_some()
+    }
+
+    fn error(&self, code: Option<u16>, text: impl std::fmt::Display) -> ServerError {
+        let text = format!("{}: {text}", self.address()).replace('\n', " ");
+        ServerError { code, text }
+    }
+
+    pub(crate) async fn ask(&mut self, query: &str) -> Asked<Vec<TextRow>> {
+        self.ask_within(query, PATIENCE).await
+    }
+
+    pub(crate) async fn ask_within(&mut self, query: &str, most: Duration) -> Asked<Vec<TextRow>> {
+        if self.session.is_none() {
+            let opened = tokio::time::timeout(PATIENCE, self.open()).await;
+            let opened = opened.map_err(|_| self.error(None, "no answer"))?;
+            self.session = Some(opened?);
+        }
+        let Some(mut session) = self.session.take() else {
+            return Err(self.error(None, "no session"));
+        };
+        match tokio::time::timeout(most, session.query(query, Limits::LIST)).await {
+            Ok(Ok(rows)) => {
+                self.session = Some(session);
+                Ok(rows.into_iter().map(texts).collect())
+            }
+            Ok(Err(error)) => {
+                let code = error.code();
+                // The server ends a session with some errors, too, which the next question shows.
+                if code.is_some() {
+                    self.session = Some(session);
+                }
+                Err(self.error(code, error))
+            }
+            // Its answer may still come, so the session is of no use.
+            Err(_) => {
+                let seconds = most.as_secs();
+                Err(self.error(None, format!("no answer within {seconds} s: {query}")))
+            }
+        }
+    }
+
+    async fn open(&mut self) -> Asked<Box<dyn TargetLink>> {
+        let connected = self.target.connect().await;
+        let mut session = connected.map_err(|error| {
+            let text = error.to_string();
+            let address = self.address();
+            // Its own words begin with the address.
+            self.error(None, text.strip_prefix(&format!("{address}: ")).unwrap_or(&text))
+        })?;
+        let version = "SELECT @@version, @@GLOBAL.server_uuid";
+        let said = session.query(version, Limits::SETTING).await;
+        let said = said.map_err(|error| self.error(error.code(), error))?;
+        let mut said = said.into_iter().flat_map(texts).map(Option::unwrap_or_default);
+        let (version, uuid) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
+        let vendor = Vendor::of(&version);
+        if vendor == Vendor::MariaDb {
+            return Err(
+                self.error(Some(0), "it is MariaDB, which can't be a source on the way back")
+            );
+        }
+        if !self.identity.uuid.is_empty() && self.identity.uuid != uuid {
+            return Err(self.error(Some(0), format!("another server answers: {uuid}")));
+        }
+        self.has_begun = false;
+        let persists = match vendor {
+            Vendor::MySql57 | Vendor::MariaDb => false,
+            Vendor::MySql => {
+                let query = "SELECT @@GLOBAL.persisted_globals_load";
+                let said = session.query(query, Limits::SETTING).await;
+                let said = said.map_err(|error| self.error(error.code(), error))?;
+                first(said.into_iter().map(texts).collect()).as_deref() == Some("1")
+            }
+        };
+        self.identity = Identity { uuid, persists, version };
+        let mut setup = prelude(vendor, Purpose::Apply);
+        // A fence that waits for a statement keeps all later ones waiting.
+        setup.push("SET SESSION lock_wait_timeout = 2".to_owned());
+        setup.push("SET SESSION sql_log_bin = 0".to_owned());
+        for statement in setup {
+            let done = session.query(&statement, Limits::SETTING).await;
+            done.map_err(|error| self.error(error.code(), format!("{error}: {statement}")))?;
+        }
+        if let Some(lock) = &self.lock {
+            let query = format!("SELECT GET_LOCK({}, 3)", quote(lock));
+            let got = session.query(&query, Limits::SETTING).await;
+            let got = got.map_err(|error| self.error(error.code(), error))?;
+            if first(got.into_iter().map(texts).collect()).as_deref() != Some("1") {
+                let text = "another csa-daemon move of this pair runs; wait for its end";
+                return Err(self.error(Some(0), text));
+            }
+        }
+        Ok(session)
+    }
+
+    /// Lets every session take the lock of the move of a pair.
+    pub(crate) fn lock(&mut self, name: &str) {
+        self.lock = Some(name.to_owned());
+    }
+
+    /// Runs statements one after the other.
+    pub(crate) async fn run<S: AsRef<str>>(&mut self, statements: &[S]) -> Asked<()> {
+        for statement in statements {
+            self.ask(statement.as_ref()).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn executed(&mut self) -> Asked<GtidSet> {
+        let said = first(self.ask("SELECT @@GLOBAL.gtid_executed").await?).unwrap_or_default();
+        said.parse().map_err(|error| self.error(Some(0), format!("gtid_executed: {error}")))
+    }
+
+    /// Returns all that a channel has applied here, with what the server has executed itself.
+    pub(crate) async fn applied(&mut self, channel: &str) -> Asked<GtidSet> {
+        // Neither states too much, so their union does not, although they are read one after the other.
+        let mut all = self.executed().await?;
+        let channel = quote(channel);
+        let query = format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={channel}");
+        for text in self.ask(&query).await?.into_iter().flatten().flatten() {
+            let set: GtidSet = text
+                .parse()
+                .map_err(|error| self.error(Some(0), format!("checkpoint: {error}")))?;
+            all.union(&set);
+        }
+        Ok(all)
+    }
+
+    /// Returns the seconds since its start.
+    pub(crate) async fn uptime(&mut self) -> Asked<u64> {
+        let said = self.ask("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
+        let seconds = said.into_iter().flatten().flatten().nth(1);
+        Ok(seconds.and_then(|text| text.parse().ok()).unwrap_or_default())
+    }
+
+    pub(crate) async fn is_on(&mut self, variable: &str) -> Asked<bool> {
+        let said = first(self.ask(&format!("SELECT @@GLOBAL.{variable}")).await?);
+        Ok(said.is_some_and(|said| said == "1" || said == "ON"))
+    }
+
+    pub(crate) async fn grants(&mut self) -> Asked<Grants> {
+        let account = first(self.ask("SELECT CURRENT_USER()").await?).unwrap_or_default();
+        let lines = self.ask("SHOW GRANTS").await?;
+        let lines: Vec<String> = lines.into_iter().flatten().flatten().collect();
+        Ok(Grants::parse(&account_name(&account), &lines))
+    }
+
+    /// Returns the prepared branches of distributed transactions. No fence keeps them from being committed.
+    pub(crate) async fn prepared(&mut self) -> Asked<Vec<String>> {
+        let rows = self.ask("XA RECOVER").await?;
+        let name = |row: TextRow| row.into_iter().next_back().flatten();
+        Ok(rows.into_iter().filter_map(name).collect())
+    }
+
+    /// Returns the sessions whose transactions have changed something, except those of the channels' account: they
+    /// try again and again, change rows by BINLOG, and can't commit. `None` while the server shows an older state.
+    ///
+    /// INNODB_TRX is a copy that is renewed only when nobody has read it for 0.1 s (`can_cache_be_updated`). So this
+    /// session begins a transaction before one look and ends it before the next, and each copy has to show that.
+    pub(crate) async fn writing(&mut self) -> Asked<Option<Vec<String>>> {
+        let has_begun = !self.has_begun;
+        self.ask(if has_begun { "START TRANSACTION WITH CONSISTENT SNAPSHOT" } else { "COMMIT" })
+            .await?;
+        self.has_begun = has_begun;
+        let query = "SELECT IF(t.trx_mysql_thread_id = CONNECTION_ID(), 0, t.trx_mysql_thread_id) \
+                     FROM information_schema.INNODB_TRX t \
+                     LEFT JOIN information_schema.PROCESSLIST p ON p.ID = t.trx_mysql_thread_id \
+                     WHERE t.trx_mysql_thread_id = CONNECTION_ID() \
+                     OR (t.trx_rows_modified > 0 AND t.trx_mysql_thread_id <> 0 \
+                     AND COALESCE(p.USER, '') <> SUBSTRING_INDEX(CURRENT_USER(), '@', 1))";
+        let rows = self.ask(query).await?;
+        let found: Vec<String> = rows.into_iter().flatten().flatten().collect();
+        let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|session| session == "0");
+        Ok((own.is_empty() != has_begun && self.has_begun == has_begun).then_some(others))
+    }
+
+    /// Ends a session, which may have ended on its own.
+    pub(crate) async fn kill(&mut self, session: &str) -> Asked<()> {
+        /// ER_NO_SUCH_THREAD.
+        const GONE: u16 = 1094;
+        match self.ask(&format!("KILL {session}")).await {
+            Err(error) if error.code != Some(GONE) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the journal of a pair that is kept here.
+    pub(crate) async fn journal(&mut self, channel: &str) -> Asked<Option<Journal>> {
+        match self.ask(&csa_applier::read_move(channel)).await {
+            Ok(rows) => Ok(first(rows).and_then(|text| serde_json::from_str(&text).ok())),
+            Err(error) if error.code.is_some_and(|code| NO_TABLE.contains(&code)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

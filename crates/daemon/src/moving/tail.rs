@@ -1,0 +1,112 @@
+//! The last look at the rows, once the old server is fenced: the last rows of the tables that were changed last.
+
+use std::time::Duration;
+
+use csa_applier::{CollationMap, TargetOptions};
+use csa_provider::server::Vendor;
+use csa_provider::server::link::Side;
+use tokio::time::Instant;
+
+use crate::verify::{
+    DigestSum, KeyRange, LEFT_OUT, TableName, TableSelection, TableSql, VerifyError, VerifySession,
+    common, definition,
+};
+
+/// The time for all of them: the applications wait for it.
+pub(super) const BUDGET: Duration = Duration::from_millis(1500);
+const TABLES: u32 = 20;
+const ROWS: u64 = 1000;
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Compared {
+    pub(super) tables: u64,
+    pub(super) rows: u64,
+    /// Tables whose last rows differ.
+    pub(super) differing: Vec<String>,
+}
+
+/// Compares as much as the time permits.
+pub(super) async fn compare(
+    from: &TargetOptions,
+    to: &TargetOptions,
+    selection: &dyn TableSelection,
+) -> Result<Compared, VerifyError> {
+    let until = Instant::now() + BUDGET;
+    let mut compared = Compared::default();
+    let comparison = compare_all(from, to, selection, &mut compared);
+    match tokio::time::timeout_at(until, comparison).await {
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(())) | Err(_) => Ok(compared),
+    }
+}
+
+async fn compare_all(
+    from: &TargetOptions,
+    to: &TargetOptions,
+    selection: &dyn TableSelection,
+    compared: &mut Compared,
+) -> Result<(), VerifyError> {
+    let (source, target) = tokio::join!(
+        VerifySession::connect(Side::Source, from),
+        VerifySession::connect(Side::Target, to)
+    );
+    let (mut source, mut target) = (source?, target?);
+    if source.vendor() == Vendor::MySql {
+        // Otherwise the times of the last changes are those of a day ago.
+        source.run("SET SESSION information_schema_stats_expiry = 0").await?;
+    }
+    let rows: Vec<(String, String)> = source
+        .rows(&format!(
+            "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES \
+             WHERE TABLE_TYPE='BASE TABLE' AND UPDATE_TIME IS NOT NULL AND TABLE_SCHEMA NOT IN ({LEFT_OUT}) \
+             ORDER BY UPDATE_TIME DESC LIMIT {TABLES}"
+        ))
+        .await?;
+    for (schema, table) in rows {
+        let name = TableName { schema, table };
+        let Some(there) = selection.target_of(&name, false) else { continue };
+        if let Some((rows, is_equal)) =
+            last_rows(&mut source, &mut target, &name, &there, &to.collation_map).await?
+        {
+            compared.tables += 1;
+            compared.rows += rows;
+            if !is_equal {
+                compared.differing.push(name.to_string());
+            }
+        }
+    }
+    tokio::join!(source.close(), target.close());
+    Ok(())
+}
+
+/// Returns the number of rows compared and whether they are equal; `None` for a table without a common key.
+async fn last_rows(
+    source: &mut VerifySession,
+    target: &mut VerifySession,
+    name: &TableName,
+    there: &TableName,
+    map: &CollationMap,
+) -> Result<Option<(u64, bool)>, VerifyError> {
+    type Digest = (u64, u64, Option<String>);
+    let of_source = definition(source, name).await?;
+    let of_target = definition(target, there).await?;
+    let (Some(of_source), Some(of_target)) = (of_source, of_target) else { return Ok(None) };
+    let common = common(&of_source, &of_target, map);
+    let Some(key) = &common.key else { return Ok(None) };
+    let sum = match (source.vendor(), target.vendor()) {
+        (Vendor::MySql, Vendor::MySql) => DigestSum::Strings,
+        _ => DigestSum::Integers,
+    };
+    let sql = |name, index| TableSql::new(name, &common.columns, &key.columns, Some(index), sum);
+    let (here, there) = (sql(name, &*key.source_index), sql(there, &*key.target_index));
+    let last: Vec<Vec<Option<String>>> = source.texts(&here.before_last(ROWS)).await?;
+    // Fewer rows: all of them.
+    let after = last.into_iter().next().and_then(|key| key.into_iter().collect());
+    let range = KeyRange { after, through: None };
+    let (at_source, at_target) = (here.digest(&range), there.digest(&range));
+    let (at_source, at_target) =
+        tokio::join!(source.rows::<Digest>(&at_source), target.rows::<Digest>(&at_target));
+    let (at_source, at_target) = (at_source?, at_target?);
+    let rows = at_source.first().map_or(0, |(rows, ..)| *rows);
+    Ok(Some((rows, at_source == at_target)))
+}

@@ -1,0 +1,79 @@
+//! Gives a move up: the old server is opened again, as long as the new one was not.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::decide::Access;
+use super::journal::Phase;
+use super::mover::{Mover, PATIENCE};
+use crate::host::Failure;
+
+const POLL: Duration = Duration::from_millis(200);
+
+impl Mover<'_> {
+    /// Opens the old server, and returns the failure of the move.
+    pub(super) async fn undo(&mut self, why: String) -> Failure {
+        self.journal.phase = Phase::Undoing;
+        self.journal.why.clone_from(&why);
+        let (from, to) = (self.from.address(), self.to.address());
+        if let Ok(Access::Open) = self.fence.access(&mut self.to).await {
+            return Failure::Runtime(format!(
+                "{why}; {to} takes writes, so {from} stays closed: close {to} (SET GLOBAL read_only = ON), see what \
+                 was written there, and run the same command again"
+            ));
+        }
+        if let Err(error) = self.note().await {
+            self.daemon.tell(&error);
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.fence.set(&mut self.from, Access::Open).await {
+                Ok(()) => break,
+                Err(_) if Instant::now() < until => {
+                    tokio::time::sleep(POLL).await;
+                }
+                Err(error) => {
+                    return Failure::Runtime(format!(
+                        "{why}; undoing: {error}; {from} is still closed: run the same command again, which opens it"
+                    ));
+                }
+            }
+        }
+        self.journal.phase = Phase::Undone;
+        if let Err(error) = self.note().await {
+            self.daemon.tell(&error);
+        }
+        Failure::Runtime(format!("{why}; undone: {from} takes the writes as before"))
+    }
+
+    /// Gives up a move that was begun, in whichever direction.
+    pub(crate) async fn give_up(&mut self) -> Result<(), Failure> {
+        let (facts, _) = self.facts().await?;
+        let Some(journal) = self.recorded().await.filter(|journal| journal.is_unfinished()) else {
+            return Err(Failure::Input("no move has begun that could be undone".to_owned()));
+        };
+        let direction = journal.direction;
+        self.journal = journal;
+        if self.is_opened() || facts.to == Some(Access::Open) {
+            return Err(Failure::Runtime(format!(
+                "{} takes writes, or has taken some; finish with {}, then go back",
+                self.to.address(),
+                direction.option()
+            )));
+        }
+        if facts.to.is_none() && self.journal.step == super::journal::Step::Open {
+            return Err(Failure::Runtime(format!(
+                "{} does not answer, and may have been opened; run the command again once it answers",
+                self.to.address()
+            )));
+        }
+        match self.undo("given up by --undo".to_owned()).await {
+            Failure::Runtime(text) if self.journal.phase == Phase::Undone => {
+                self.daemon.tell(&text);
+                Ok(())
+            }
+            failure => Err(failure),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Moves that are refused, undone or repaired by hand.
+
+use csa_tests::eventually;
+use mysql_async::prelude::Queryable as _;
+
+use super::*;
+
+/// Something that changes rows for longer than the move may take.
+async fn lag(world: &World) {
+    world.daemon.commanded(&["--channel", "up", "pause"]);
+    world
+        .a
+        .exec("INSERT INTO app.w (id, client) VALUES (0, 0); DELETE FROM app.w WHERE id = 0")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_takes_too_long_is_undone() {
+    let world = World::start(None, |builder| builder.set("move.time_limit", "4s")).await;
+    let applications = world.applications(16);
+    pause(500).await;
+    let begun = Instant::now();
+    // It is fenced, killed, and continues when the new server can't catch up.
+    let _ = world.begin(&["--cut-over"], "wait:before").wait();
+    world.daemon.commanded(&["--channel", "up", "stop"]);
+    world.a.exec("SET PERSIST super_read_only = OFF; SET PERSIST read_only = OFF").await;
+    pause(200).await;
+    world.command(&["--cut-over"]).refused(1, &["time_limit", "undone", "as before"]);
+    assert_eq!(world.access(&world.a).await, "00");
+    pause(500).await;
+    let between = [begun, Instant::now()];
+    // Nothing was left that a later move would stumble over.
+    world.command(&["--cut-over"]).refused(1, &["nothing was touched", "stopped"]);
+    world.daemon.commanded(&["--channel", "up", "restart"]);
+    world.drained().await;
+    world.moved(&["--cut-over"]);
+    pause(300).await;
+    let written = applications.stop().await;
+    println!("undone: without a server for {:?}", written.longest_gap(between));
+    world.end(&written).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_ready_is_refused_before_anything_is_touched() {
+    let world = World::start(None, |builder| builder).await;
+    let (a, b) = (&world.a, &world.b);
+    let untouched = async || {
+        assert_eq!((world.access(a).await, world.access(b).await), ("00".into(), "10".into()));
+    };
+    // The lag.
+    lag(&world).await;
+    pause(2500).await;
+    world.command(&["--cut-over"]).refused(1, &["nothing was touched", "channel up is paused"]);
+    world.command(&["--plan"]).refused(1, &["max_lag"]);
+    world.daemon.commanded(&["--channel", "up", "resume"]);
+    untouched().await;
+    world.drained().await;
+    let said = world.moved(&["--plan"]);
+    for words in
+        ["1. fence", "SET PERSIST super_read_only = ON", "6. follow", "nothing was touched"]
+    {
+        assert!(said.contains(words), "{said}");
+    }
+    untouched().await;
+    // A distributed transaction that is prepared could be committed in spite of any fence.
+    a.exec(
+        "XA START 'x'; INSERT INTO app.w (id, client) VALUES (7, 7); XA END 'x'; XA PREPARE 'x'",
+    )
+    .await;
+    world.command(&["--cut-over"]).refused(1, &["distributed transactions are prepared", "x"]);
+    untouched().await;
+    a.exec("XA ROLLBACK 'x'").await;
+    // Both servers take writes.
+    b.exec("SET PERSIST read_only = OFF").await;
+    world.command(&["--cut-over"]).refused(2, &["both servers take writes"]);
+    world.command(&["--back"]).refused(2, &["both servers take writes"]);
+    b.exec("SET PERSIST read_only = ON").await;
+    world.command(&["--undo"]).refused(2, &["no move has begun"]);
+    world.command(&["--finish"]).refused(2, &["takes writes of applications"]);
+    untouched().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pair_whose_channels_do_not_join_the_same_servers_is_refused() {
+    let (a, b) = Server::pair(&[], &[]);
+    let other = Server::start("other", &[]);
+    clients::prepare(&a, &b).await;
+    b.exec("SET PERSIST read_only = ON").await;
+    let up = Daemon::builder(&a, &b).set("name", "up").set("move.back", "down");
+    let daemon = up.channel("down", &other, &a).start();
+    daemon
+        .command(&["--channel", "up", "move", "--cut-over"])
+        .refused(2, &["move.back", "channel down reads from", "same two servers"]);
+    let access = "SELECT CONCAT(@@GLOBAL.read_only, @@GLOBAL.super_read_only)";
+    assert_eq!(a.value::<String>(access).await, "00");
+    daemon.command(&["--channel", "down", "move", "--cut-over"]).refused(2, &["move.back"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_that_fails_is_repeated_and_never_undone() {
+    let world = World::start(None, |builder| builder).await;
+    let applications = world.applications(16);
+    std::fs::write(world.folder.path().join("broken"), "").expect("a file");
+    pause(300).await;
+    world
+        .command(&["--cut-over"])
+        .refused(1, &["move.hand_over", "takes the writes now", "run the same command again"]);
+    assert_eq!(
+        (world.access(&world.a).await, world.access(&world.b).await),
+        ("11".into(), "00".into())
+    );
+    world.command(&["--undo"]).refused(1, &["--cut-over"]);
+    world.command(&["--back"]).refused(2, &["--cut-over"]);
+    std::fs::remove_file(world.folder.path().join("broken")).expect("the file");
+    let written = applications.stop().await;
+    // Somebody opens the old server by hand: it is closed again, and that is said.
+    world.a.exec("SET PERSIST super_read_only = OFF; SET PERSIST read_only = OFF").await;
+    let said = world.command(&["--cut-over"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.error.contains("lost its fence while"), "{said:?}");
+    assert_eq!(world.access(&world.a).await, "10");
+    world.moved(&["--back"]);
+    world.end(&written).await;
+}
+
+/// The fence of super_read_only does not stop distributed transactions, so the move ends those that are open.
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_that_are_open_at_the_fence_end_there() {
+    for version in [None, Some("5.7")] {
+        let world = World::start(version, |builder| builder).await;
+        let (mut open, mut distributed) = (world.a.conn().await, world.a.conn().await);
+        open.query_drop("BEGIN; INSERT INTO app.w (id, client) VALUES (1, 1)")
+            .await
+            .expect("written");
+        distributed
+            .query_drop("XA START 'x'; INSERT INTO app.w (id, client) VALUES (2, 2); XA END 'x'")
+            .await
+            .expect("written");
+        world.moved(&["--cut-over"]);
+        assert!(open.query_drop("COMMIT").await.is_err());
+        assert!(distributed.query_drop("XA PREPARE 'x'").await.is_err());
+        assert_eq!(world.a.value::<u64>("SELECT COUNT(*) FROM app.w").await, 0);
+        assert_eq!(world.b.value::<u64>("SELECT COUNT(*) FROM app.w").await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn accounts_are_locked_where_no_server_may_be_set_to_read_only() {
+    let world = World::start(None, |builder| {
+        builder.set("move.fence", "lock_accounts").set("move.accounts", vec!["app@%"])
+    })
+    .await;
+    let applications = world.applications(16);
+    pause(500).await;
+    for option in ["--cut-over", "--back"] {
+        world.moved(&[option]);
+        pause(500).await;
+    }
+    let written = applications.stop().await;
+    assert!(written.acked.iter().any(|write| write.port == world.b.port));
+    world.end(&written).await;
+    assert_eq!(
+        (world.access(&world.a).await, world.access(&world.b).await),
+        ("00".into(), "00".into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_is_stopped_by_a_signal_is_undone() {
+    let world = World::start(None, |builder| builder).await;
+    let write = "INSERT INTO app.w (id, client) VALUES (1, 1)";
+    world.a.exec(write).await;
+    world.drained().await;
+    let mut lock = world.b.conn().await;
+    lock.query_drop("LOCK TABLES app.w READ").await.expect("locked");
+    world.a.exec(write).await;
+    let mut command = world.begin(&["--cut-over"], "");
+    eventually("it is fenced", Duration::from_secs(10), async || {
+        world.access(&world.a).await == "11"
+    })
+    .await;
+    // Two at once wait for each other.
+    world.command(&["--cut-over"]).refused(1, &["another csa-daemon move runs"]);
+    let id = command.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill").success());
+    assert_eq!(command.wait().expect("its end").code(), Some(1));
+    assert_eq!(world.access(&world.a).await, "00");
+    lock.query_drop("UNLOCK TABLES").await.expect("unlocked");
+    world.drained().await;
+    world.moved(&["--cut-over"]);
+}
