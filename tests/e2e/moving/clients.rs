@@ -160,7 +160,7 @@ async fn write(
         }
     };
     let insert = format!("INSERT INTO app.w (id, client) VALUES ({id}, {client})");
-    if id % 3 == 0 {
+    if id.is_multiple_of(3) {
         *is_sent = true;
         session.query_drop(insert).await?;
         return Ok(session);

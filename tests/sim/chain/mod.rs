@@ -119,7 +119,9 @@ impl World {
         let copies = has_copies.then(|| Copies::of(case, &mut settings));
         let mut of_machines = StdRng::seed_from_u64(case.seed ^ 0xdae);
         let has_second = is_standby || of_machines.random_bool(0.3);
-        settings.standby = is_standby || has_second && of_machines.random_bool(0.5);
+        // Beside a daemon that waits in line for the channel no copy would ever have it.
+        let stands_by = of_machines.random_bool(0.5) || copies.is_some();
+        settings.standby = is_standby || has_second && stands_by;
         let mut history = History::of(case, settings.kinds());
         let length = history.transactions.len();
         let has_peer = random.random_bool(0.5);

@@ -217,13 +217,13 @@ impl CopyClaim {
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn state(&mut self) -> Result<Option<CopyState>> {
+        type Noted = (String, u64, String, String, Option<String>, bool, String);
         let query = format!(
             "SELECT source_uuid, definitions, gtid_executed, seen, until_gtids, has_tables, later \
              FROM csa.copy_state WHERE channel={}",
             quote(&self.channel)
         );
-        let rows: Vec<(String, u64, String, String, Option<String>, bool, String)> =
-            self.session.rows(&query).await?;
+        let rows: Vec<Noted> = self.session.rows(&query).await?;
         let Some(row) = rows.into_iter().next() else { return Ok(None) };
         let (source_uuid, definitions, executed, seen, until, has_tables, later) = row;
         let (executed, seen) = (self.set(&executed)?, self.set(&seen)?);

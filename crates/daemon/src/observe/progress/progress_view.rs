@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csa_applier::{ApplierView as Applied, HeldUntil};
-use csa_provider::binlog::GtidSet;
+use csa_provider::binlog::{GtidSet, TransactionHeader};
 use csa_provider::source::SourceView;
 use csa_relaystore::state::{Queued, RelayUsage};
 use tokio::time::Instant;
@@ -94,6 +94,16 @@ impl ProgressView {
         is_done && self.is_fresh(now) && self.tail().is_caught_up()
     }
 
+    /// The source commits its own transactions. One that is itself a replica, and lags, sends what was committed
+    /// long before it arrives.
+    fn is_of_its_origin(&self) -> bool {
+        let applied = self.applied.last_applied.as_ref().map(|group| &group.last);
+        let is_own = |header: &TransactionHeader| {
+            header.original_commit_timestamp == header.immediate_commit_timestamp
+        };
+        self.source.last_queued.as_ref().is_some_and(is_own) && applied.is_none_or(is_own)
+    }
+
     fn is_fresh(&self, now: Instant) -> bool {
         let heard = self.source.last_event.map(|last| now.saturating_duration_since(last));
         self.source.connected && heard.is_some_and(|since| since <= self.fresh_within)
@@ -117,7 +127,7 @@ impl ProgressView {
             applied: last.map(|group| group.last.commit_times()),
             tail: self.tail(),
             fresh: self.is_fresh(at.instant),
-            level_at: self.level_at,
+            level_at: self.level_at.filter(|_| self.is_of_its_origin()),
             clock_ahead: self.source.clock.most(),
         };
         seen.lag(at.micros, at.instant)
@@ -143,6 +153,27 @@ mod tests {
         };
         assert!(view("1-14").is_in_order(6));
         assert!(!view("1-14:17-18").is_in_order(6));
+    }
+
+    #[test]
+    fn a_source_that_is_a_replica_is_told_from_the_origin() {
+        let view = |original, immediate| {
+            let last = TransactionHeader {
+                gtid: "05050505-0505-0505-0505-050505050505:1".parse().expect("a GTID"),
+                original_commit_timestamp: original,
+                immediate_commit_timestamp: immediate,
+                transaction_length: 0,
+                last_committed: 0,
+                sequence_number: 0,
+                original_server_version: 0,
+                immediate_server_version: 0,
+            };
+            let source = SourceView { last_queued: Some(last), ..SourceView::default() };
+            ProgressView { source, ..ProgressView::default() }
+        };
+        assert!(view(7, 7).is_of_its_origin());
+        assert!(!view(7, 9).is_of_its_origin());
+        assert!(!ProgressView::default().is_of_its_origin(), "nothing has come yet");
     }
 
     /// The intake holds one back while the applier has not taken the one before it.
