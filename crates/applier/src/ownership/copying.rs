@@ -159,12 +159,25 @@ impl CopyClaim {
         Ok((Self { session, channel: channel.to_owned() }, found.executed))
     }
 
-    /// Takes a channel whose copy a pipeline has met, to end it or to make its tables.
+    /// Takes a channel whose copy a pipeline has met, to end it or to make its tables. Returns `None` if that is done, or
+    /// the copy is another one by now: the channel had nobody for a moment.
     ///
     /// # Errors
     /// See [`Self::take`].
-    pub async fn take_met(target: &Target, channel: &str) -> Result<Self> {
-        Ok(Self { session: hold(target, channel).await?, channel: channel.to_owned() })
+    pub async fn take_met(
+        target: &Target,
+        channel: &str,
+        met: &Converging,
+    ) -> Result<Option<Self>> {
+        let mut session = hold(target, channel).await?;
+        let is_same = converging(&mut session, channel)
+            .await?
+            .is_some_and(|found| found.until == met.until && found.later == met.later);
+        if !is_same {
+            session.close().await;
+            return Ok(None);
+        }
+        Ok(Some(Self { session, channel: channel.to_owned() }))
     }
 
     /// Returns the tables that an earlier copy of the channel made, and did not finish.
@@ -175,11 +188,13 @@ impl CopyClaim {
         unfinished(&mut self.session, &self.channel).await
     }
 
-    /// Notes tables before they are made.
+    /// Notes tables before they are made, in place of those of an earlier copy.
     ///
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn note(&mut self, tables: &[CopiedTable]) -> Result<()> {
+        self.session.run("BEGIN").await?;
+        self.delete("copy").await?;
         for tables in tables.chunks(1000) {
             let channel = quote(&self.channel);
             let rows = tables.iter().map(|(schema, table)| {
@@ -188,7 +203,7 @@ impl CopyClaim {
             let rows = rows.collect::<Vec<String>>().join(",");
             self.session.run(format!("INSERT IGNORE INTO csa.copy VALUES {rows}")).await?;
         }
-        Ok(())
+        self.session.run("COMMIT").await.map(drop)
     }
 
     /// Forgets an earlier copy, once its tables are dropped.

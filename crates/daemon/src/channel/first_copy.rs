@@ -90,17 +90,20 @@ async fn receive(
     std::future::pending().await
 }
 
-/// Adds what tables in chunks lack, once the channel has applied what changed while they were read.
+/// Adds what tables in chunks lack, once the channel has applied what changed while they were read. Returns false if
+/// another daemon has done so.
 pub(super) async fn complete(
     settings: &ChannelSettings,
     watch: &Watch,
     converging: &Converging,
-) -> Result<(), ChannelError> {
+) -> Result<bool, ChannelError> {
     watch.copy_step(CopyStep::Keys);
     let completed = copy::complete(&settings.target, &settings.name, converging).await;
-    completed.map_err(channel_error)?;
-    info!("the target is a copy of the source");
-    Ok(())
+    let is_whole = completed.map_err(channel_error)?;
+    if is_whole {
+        info!("the target is a copy of the source");
+    }
+    Ok(is_whole)
 }
 
 /// Makes the tables that a copy dropped before it was interrupted.

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{Converging, StartFrom, TargetGtids};
+use csa_applier::{StartFrom, TargetGtids};
 use csa_provider::seams::SystemChance;
 use csa_scheduler::until::Until;
 use tokio::time::Instant;
@@ -131,12 +131,20 @@ impl Channel {
                     return Ok(why);
                 }
                 PipelineEnd::Converged(converging) => {
-                    let pause = failures.jittered(0.75..1.25, &SystemChance);
-                    if !self.completed(&converging, pause, stop).await {
-                        return Ok(ON_REQUEST.to_owned());
+                    match first_copy::complete(&self.settings, &self.watch, &converging).await {
+                        Ok(true) => {
+                            let copied = first_copy::copied_tables(&self.settings, &converging)?;
+                            check.begin(&self.settings, &self.watch, copied);
+                        }
+                        Ok(false) => {}
+                        // The next pipeline leads here again.
+                        Err(error) => {
+                            let pause = failures.jittered(0.75..1.25, &SystemChance);
+                            if !self.waits_to_try_again(&error, pause, stop).await {
+                                return Ok(ON_REQUEST.to_owned());
+                            }
+                        }
                     }
-                    let copied = first_copy::copied_tables(&self.settings, &converging)?;
-                    check.begin(&self.settings, &self.watch, copied);
                 }
                 PipelineEnd::LacksTables(converging) => {
                     let pause = failures.jittered(0.75..1.25, &SystemChance);
@@ -170,20 +178,6 @@ impl Channel {
                     self.reception.discard(&self.settings, transaction).await?;
                 }
             }
-        }
-    }
-
-    /// Ends a copy whose tables have converged; after an error it pauses, and the next pipeline leads here again.
-    /// Returns false if the channel was stopped meanwhile.
-    async fn completed(
-        &self,
-        converging: &Converging,
-        pause: Duration,
-        stop: &CancellationToken,
-    ) -> bool {
-        match first_copy::complete(&self.settings, &self.watch, converging).await {
-            Ok(()) => true,
-            Err(error) => self.waits_to_try_again(&error, pause, stop).await,
         }
     }
 

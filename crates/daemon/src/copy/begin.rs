@@ -47,17 +47,18 @@ impl Begun {
 }
 
 /// Opens a snapshot in each of `sources`. Tables and definitions are those of that moment: they are the same before
-/// and after.
+/// and after. Those of an earlier copy, `dropped`, may be on the target.
 pub(super) async fn begin(
     options: &CopyOptions,
     selection: &dyn TableSelection,
+    dropped: &BTreeSet<TableName>,
     watcher: &mut VerifySession,
     sources: &mut [VerifySession],
     last: &mut LastLook,
 ) -> Result<Begun> {
     for attempts in (0..ATTEMPTS).rev() {
         let is_last = attempts == 0;
-        match attempt(options, selection, watcher, sources, last).await {
+        match attempt(options, selection, dropped, watcher, sources, last).await {
             Ok(Some(begun)) => return Ok(begun),
             Ok(None) | Err(CopyError::Changed(_)) => {}
             // It may end soon.
@@ -78,11 +79,12 @@ pub(super) async fn begin(
 async fn attempt(
     options: &CopyOptions,
     selection: &dyn TableSelection,
+    dropped: &BTreeSet<TableName>,
     watcher: &mut VerifySession,
     sources: &mut [VerifySession],
     last: &mut LastLook,
 ) -> Result<Option<Begun>> {
-    let plan = plan::read(options, watcher, selection, &Scope::default(), &BTreeSet::new()).await?;
+    let plan = plan::read(options, watcher, selection, &Scope::default(), dropped).await?;
     let names: Vec<TableName> = plan.tables.keys().cloned().collect();
     let rows = all_rows(watcher, &plan).await?;
     let chunked = choose(options, watcher, &plan, &rows).await?;
@@ -91,8 +93,7 @@ async fn attempt(
     let executed = snapshot::open(watcher, sources, last).await?;
     check_prepared(watcher).await?;
     let after = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
-    let again =
-        plan::read(options, watcher, selection, &Scope::default(), &BTreeSet::new()).await?;
+    let again = plan::read(options, watcher, selection, &Scope::default(), dropped).await?;
     let is_same = before.is_same(&after) && plan.names_the_same(&again);
     Ok(is_same.then_some(Begun { plan: again, chunked, definitions: after, rows, executed }))
 }

@@ -1,5 +1,6 @@
 //! A copy under way: its sessions, its lanes, and their progress.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use super::ranges::{Turn, noted};
 use super::snapshot::LastLook;
 use super::work::{self, Work};
 use super::writer::TargetWriter;
-use crate::verify::{TableSelection, VerifySession, source_executed};
+use crate::verify::{TableName, TableSelection, VerifySession, source_executed};
 
 /// Time between two reports of the progress.
 const REPORT: Duration = Duration::from_millis(250);
@@ -60,11 +61,17 @@ impl<'a> Copying<'a> {
         Ok(Self { options, server, claim, watcher, last_look, writer, report })
     }
 
-    /// Makes all tables, and copies those that are read in the snapshot; then all others in chunks.
-    pub(super) async fn snapshot(&mut self, selection: &dyn TableSelection) -> Result<CopiedRows> {
+    /// Makes all tables, and copies those that are read in the snapshot; then all others in chunks. Those of an earlier
+    /// copy, `dropped`, may be there again.
+    pub(super) async fn snapshot(
+        &mut self,
+        selection: &dyn TableSelection,
+        dropped: &BTreeSet<TableName>,
+    ) -> Result<CopiedRows> {
         let mut sources = self.sources().await?;
         let Self { options, claim, watcher, last_look, writer, report, .. } = self;
-        let mut begun = begin::begin(options, selection, watcher, &mut sources, last_look).await?;
+        let mut begun =
+            begin::begin(options, selection, dropped, watcher, &mut sources, last_look).await?;
         report.observer.begins_after(&begun.executed);
         report.show(CopyStep::Tables, &begun.plan, None);
         let names: Vec<_> = begun.plan.tables.keys().cloned().map(Into::into).collect();

@@ -96,7 +96,7 @@ impl DrivenCopy {
     /// See [`super::complete`].
     pub async fn complete(&self, converging: &Converging) -> Result<()> {
         let CopyOptions { target, channel, .. } = &self.options;
-        super::complete(target, channel, converging).await.map_err(failure)
+        super::complete(target, channel, converging).await.map(drop).map_err(failure)
     }
 
     /// Returns true if tables may be missing.

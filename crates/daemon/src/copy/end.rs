@@ -98,7 +98,8 @@ async fn check_definitions(
     }
 }
 
-/// Ends a copy in chunks once the channel has applied what changed meanwhile: adds unique keys and foreign keys.
+/// Ends a copy in chunks once the channel has applied what changed meanwhile: adds unique keys and foreign keys. Returns
+/// false if another daemon has done so.
 ///
 /// # Errors
 /// The target refuses or goes away; it can be repeated.
@@ -106,14 +107,15 @@ pub(crate) async fn complete(
     target: &Target,
     channel: &str,
     converging: &Converging,
-) -> std::result::Result<(), CopyError> {
-    let mut claim = CopyClaim::take_met(target, channel).await?;
+) -> std::result::Result<bool, CopyError> {
+    let claim = CopyClaim::take_met(target, channel, converging).await?;
+    let Some(mut claim) = claim else { return Ok(false) };
     let mut writer = TargetWriter::connect(target).await?;
     let later = Later::of(channel, converging)?;
     keeping(&mut claim, later.finish(&mut writer)).await?;
     writer.close().await;
     claim.end().await?;
-    Ok(())
+    Ok(true)
 }
 
 /// Returns true if a copy was interrupted while it made its tables again, so that some may be missing.
@@ -136,7 +138,8 @@ pub(crate) async fn make_missing(
     channel: &str,
     converging: &Converging,
 ) -> std::result::Result<(), CopyError> {
-    let claim = CopyClaim::take_met(target, channel).await?;
+    let claim = CopyClaim::take_met(target, channel, converging).await?;
+    let Some(claim) = claim else { return Ok(()) };
     let mut writer = TargetWriter::connect(target).await?;
     let later = Later::of(channel, converging)?;
     for statement in &later.tables {

@@ -49,7 +49,7 @@ use plan::Plan;
 pub(crate) use progress::{CopyProgress, CopyStep, MovingTable};
 use writer::TargetWriter;
 
-use crate::verify::{Scope, TableSelection, VerifySession};
+use crate::verify::{Scope, TableName, TableSelection, VerifySession};
 
 /// A table that a copy would make.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +118,7 @@ async fn make(
         Some(interrupted) => (copying.remaining(interrupted, None).await?, true),
         None => {
             let dropped = drop_unfinished(&mut copying.claim, &mut copying.writer).await?;
-            (copying.snapshot(selection).await?, dropped > 0)
+            (copying.snapshot(selection, &dropped).await?, !dropped.is_empty())
         }
     };
     copying.end(rows, again).await
@@ -161,21 +161,25 @@ pub(crate) async fn cancel(options: &CopyOptions) -> std::result::Result<usize, 
     let mut claim = CopyClaim::take(&options.target, &options.channel).await?;
     let mut writer = TargetWriter::connect(&options.target).await?;
     let dropped = drop_unfinished(&mut claim, &mut writer).await?;
-    writer.close().await;
-    claim.give_back().await;
-    Ok(dropped)
-}
-
-/// Drops what an earlier copy made and did not finish: its rows are of another moment. Returns the number of tables.
-async fn drop_unfinished(claim: &mut CopyClaim, writer: &mut TargetWriter) -> Result<usize> {
-    let unfinished = claim.unfinished().await?;
-    claim.forget_ranges().await?;
-    let tables = unfinished.len();
-    for table in unfinished {
-        writer.drop_table(&table.into()).await?;
-    }
-    if tables > 0 {
+    if !dropped.is_empty() {
         claim.forget().await?;
     }
-    Ok(tables)
+    writer.close().await;
+    claim.give_back().await;
+    Ok(dropped.len())
+}
+
+/// Drops what an earlier copy made and did not finish: its rows are of another moment. Returns the tables, which stay noted:
+/// a statement of the earlier copy may still be on its way, and make one of them again.
+async fn drop_unfinished(
+    claim: &mut CopyClaim,
+    writer: &mut TargetWriter,
+) -> Result<BTreeSet<TableName>> {
+    let unfinished: BTreeSet<TableName> =
+        claim.unfinished().await?.into_iter().map(TableName::from).collect();
+    claim.forget_ranges().await?;
+    for table in &unfinished {
+        writer.drop_table(table).await?;
+    }
+    Ok(unfinished)
 }
