@@ -16,7 +16,15 @@ async fn lag(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_that_takes_too_long_is_undone() {
-    let world = World::start(None, |builder| builder.set("move.time_limit", "4s")).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let events = folder.path().join("events");
+    let script = format!("echo \"$CSA_EVENT\" >> {}", events.display());
+    let world = World::start(None, |builder| {
+        let builder = builder.set("move.time_limit", "4s");
+        let builder = builder.set("notify.command", vec!["/bin/sh", "-c", &script]);
+        builder.set("notify.events", vec!["cut_over", "move_undone"])
+    })
+    .await;
     let applications = world.applications(16);
     pause(500).await;
     let begun = Instant::now();
@@ -38,6 +46,8 @@ async fn a_move_that_takes_too_long_is_undone() {
     let written = applications.stop().await;
     println!("undone: without a server for {:?}", written.longest_gap(between));
     world.end(&written).await;
+    let sent = std::fs::read_to_string(&events).unwrap_or_default();
+    assert_eq!(sent, "move_undone\ncut_over\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

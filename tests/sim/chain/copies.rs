@@ -383,6 +383,24 @@ pub(crate) fn run(case: Case) {
     counted(case);
 }
 
+/// Runs that once failed, by faults of the product.
+#[test]
+fn copies_that_once_failed() {
+    for seed in [
+        // A copy ended before it had made the tables again that it had dropped.
+        3_608, 6_596, // The target lost the end of a copy in a crash.
+        348, 7_557,
+        // A statement of a dead copy made a table after the next one had dropped it.
+        1_077,
+        // A daemon with a slow link ended another copy than the one that had converged.
+        6_851,
+        // The source was a replica that lagged, and lag was the time since the channel was level.
+        5_463, 6_261,
+    ] {
+        run(Case::of(seed));
+    }
+}
+
 #[test]
 fn copies_are_what_the_source_is() {
     let (made, again) = (AtomicUsize::new(0), AtomicUsize::new(0));

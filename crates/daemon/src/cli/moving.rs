@@ -1,7 +1,9 @@
 //! `move`: its command line.
 
 use std::path::Path;
+use std::time::Duration;
 
+use csa_provider::binlog::Uuid;
 use serde_json::json;
 
 use super::arguments::{Admin, MoveArguments, VerifyArguments};
@@ -10,10 +12,15 @@ use super::control;
 use super::move_guard;
 use super::output::{print, say};
 use super::verify::verify;
-use crate::config::Config;
-use crate::host::{Failure, runtime};
+use crate::config::{ChannelSettings, Config};
+use crate::host::{Failure, now_micros, runtime};
 use crate::moving::{Daemon, Direction, Mover, Pair};
+use crate::notify::{Event, Origin, deliver, host};
 use crate::observe::view::{ChannelView, CommandView};
+
+/// Attempts to send an event.
+const ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The daemon of this configuration.
 struct Running(Client);
@@ -30,6 +37,26 @@ impl Daemon for Running {
     fn tell(&self, line: &str) {
         // A move continues, though nobody can read of it any more.
         let _ = print(&format!("{line}\n"));
+    }
+}
+
+/// Sends the end of a move to the channel's receiver of events.
+async fn announce(mover: &Mover<'_>, running: &Running) {
+    let Some((kind, detail)) = mover.news() else { return };
+    let ChannelSettings { name, notify, .. } = mover.channel();
+    if !notify.has_receiver() || !notify.events.contains(&kind) {
+        return;
+    }
+    let unknown = || ChannelView { channel_name: name.clone(), ..ChannelView::default() };
+    let view = running.view(name).unwrap_or_else(|_| unknown());
+    let origin = Origin { id: Uuid::new_v4().to_string(), at: now_micros(), host: host() };
+    let event = Event::new(kind, &view, Some(&detail), 1, origin);
+    for attempt in 1..=ATTEMPTS {
+        match deliver(notify, &event).await {
+            Ok(()) => return,
+            Err(why) if attempt == ATTEMPTS => running.tell(&format!("no event was sent: {why}")),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
     }
 }
 
@@ -67,14 +94,19 @@ pub(crate) fn move_applications(
                 let back = action.back.then_some(Direction::Back);
                 let mut mover = towards(back.unwrap_or(Direction::CutOver))?;
                 mover.stop_with(move_guard::stop_on_signal()?);
-                mover.go().await
+                let ended = mover.go().await;
+                announce(&mover, &running).await;
+                ended
             }
             _ if action.finish => towards(Direction::CutOver)?.finish().await,
             _ if action.undo => {
                 let mut mover = towards(Direction::CutOver)?;
                 let direction = mover.next_direction().await?;
                 drop(mover);
-                towards(direction)?.give_up().await
+                let mut mover = towards(direction)?;
+                let ended = mover.give_up().await;
+                announce(&mover, &running).await;
+                ended
             }
             _ => Err(Failure::Input(
                 "name one of --plan, --prepare, --cut-over, --back, --undo and --finish".to_owned(),

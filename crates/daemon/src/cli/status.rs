@@ -178,13 +178,15 @@ fn on_screen<'a>(lines: impl Iterator<Item = &'a str>) -> String {
 fn verdict(view: &StatusView, peers: &PeersView) -> Result<(), Failure> {
     let idle = |channel: &ChannelView| !channel.state.is_well();
     let own = view.channels.iter().filter(|channel| idle(channel));
-    let named =
-        |channel: &ChannelView| format!("{} ({})", channel.channel_name, channel.state.name());
-    let mut idle_ones: Vec<String> = own.map(named).collect();
+    let named = |channel: &ChannelView, place: &str| {
+        format!("{}{place} ({})", channel.channel_name, channel.state.name())
+    };
+    let mut idle_ones: Vec<String> = own.map(|channel| named(channel, "")).collect();
     for PeerView { address, error, channels, .. } in &peers.peers {
         idle_ones.extend(error.as_ref().map(|_| address.clone()));
         let theirs = channels.iter().map(PeerChannelView::shown).filter(|channel| idle(channel));
-        idle_ones.extend(theirs.map(|channel| format!("{} of {address}", named(&channel))));
+        let place = format!(" of {address}");
+        idle_ones.extend(theirs.map(|channel| named(&channel, &place)));
     }
     let idle = idle_ones;
     if idle.is_empty() {

@@ -15,6 +15,7 @@ use super::pair::{Pair, check_servers};
 use super::server::{Asked, Server, ServerError};
 use crate::config::ChannelSettings;
 use crate::host::{Failure, now_micros};
+use crate::notify::EventKind;
 
 /// How long a server or the daemon may be away where nothing can be undone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,6 +58,8 @@ pub(crate) struct Mover<'a> {
     pub(super) journal: Journal,
     /// Set once something went wrong that was not undone.
     pub(super) alarm: Option<String>,
+    /// This process has moved the applications, or has undone the move.
+    pub(super) has_ended: bool,
     /// Somebody wants the move to end: it is undone, or it continues where it can't be.
     stop: CancellationToken,
 }
@@ -84,6 +87,7 @@ impl<'a> Mover<'a> {
             direction,
             pair,
             alarm: None,
+            has_ended: false,
             stop: CancellationToken::new(),
         };
         let lock = format!("csa_move_{}", mover.pair.up.name);
@@ -161,6 +165,27 @@ impl<'a> Mover<'a> {
                 Err(Stop::GiveUp(why)) if self.is_opened() => return Err(self.forward_only(&why)),
                 Err(Stop::GiveUp(why)) => return Err(self.undo(why).await),
             }
+        }
+    }
+
+    /// Returns the channel whose settings the move has.
+    pub(crate) fn channel(&self) -> &'a ChannelSettings {
+        self.pair.up
+    }
+
+    /// Returns what others are to learn of the end of the move.
+    pub(crate) fn news(&self) -> Option<(EventKind, String)> {
+        let (from, to) = (self.from.address(), self.to.address());
+        match self.journal.phase {
+            _ if !self.has_ended => None,
+            Phase::Moved => {
+                Some((EventKind::CutOver, format!("the applications use {to} instead of {from}")))
+            }
+            Phase::Undone => {
+                let why = &self.journal.why;
+                Some((EventKind::MoveUndone, format!("{why}; {from} takes the writes as before")))
+            }
+            _ => None,
         }
     }
 
@@ -297,6 +322,7 @@ impl<'a> Mover<'a> {
         }
         self.journal.phase = Phase::Moved;
         self.note().await.map_err(Stop::GiveUp)?;
+        self.has_ended = true;
         let seconds = now_micros().saturating_sub(self.journal.begun_at) as f64 / 1e6;
         self.daemon.tell(&format!(
             "{} done in {seconds:.1} s: the applications use {}, and channel {} follows on {}",

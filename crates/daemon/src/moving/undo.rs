@@ -41,6 +41,7 @@ impl Mover<'_> {
             }
         }
         self.journal.phase = Phase::Undone;
+        self.has_ended = true;
         if let Err(error) = self.note().await {
             self.daemon.tell(&error);
         }

@@ -42,10 +42,14 @@ pub(crate) enum EventKind {
     VerifyEqual,
     /// Transactions left the relay store before they were archived.
     ArchiveGap,
+    /// `csa-daemon move` has moved the applications to the other server of the pair.
+    CutOver,
+    /// It has not, and they stay where they were.
+    MoveUndone,
 }
 
 impl EventKind {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Failed,
         Self::Recovered,
         Self::WaitingForSource,
@@ -62,6 +66,8 @@ impl EventKind {
         Self::VerifyDiffers,
         Self::VerifyEqual,
         Self::ArchiveGap,
+        Self::CutOver,
+        Self::MoveUndone,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -82,6 +88,8 @@ impl EventKind {
             Self::VerifyDiffers => "verify_differs",
             Self::VerifyEqual => "verify_equal",
             Self::ArchiveGap => "archive_gap",
+            Self::CutOver => "cut_over",
+            Self::MoveUndone => "move_undone",
         }
     }
 }
