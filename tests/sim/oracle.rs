@@ -44,7 +44,7 @@ pub(crate) fn applied(state: &State) -> Option<usize> {
     checkpoint(state).map(|executed| usize::try_from(executed.count()).expect("few"))
 }
 
-/// Returns true if a copy has rows left to copy: nobody knows yet when its tables will have converged.
+/// Returns true if a copy has rows left to copy: it is not known yet when its tables will have converged.
 pub(crate) fn has_rows_to_copy(state: &State) -> bool {
     let notes = state.rows_of("csa").get("copy_state").copied();
     notes.is_some_and(|rows| rows.values().any(|row| row[5] == Value::Null))

@@ -173,7 +173,7 @@ mod tests {
         };
         assert!(view(7, 7).is_of_its_origin());
         assert!(!view(7, 9).is_of_its_origin());
-        assert!(!ProgressView::default().is_of_its_origin(), "nothing has come yet");
+        assert!(!ProgressView::default().is_of_its_origin(), "nothing has arrived yet");
     }
 
     /// The intake holds one back while the applier has not taken the one before it.
