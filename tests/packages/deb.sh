@@ -120,6 +120,11 @@ sleep 2
 stop_load
 wait_level
 compare
+# Lag is not known before the source's first heartbeat.
+for _ in $(seq 40); do
+    if csa-daemon status --max-lag 30s >/dev/null 2>&1; then break; fi
+    sleep 0.5
+done
 guide monitoring.md 'Status and metrics'
 grep -q '"channel_name":"shop"' "$WORK/status.json" || die "no status: $(cat "$WORK/status.json")"
 grep -q '^csa_' "$WORK/metrics.txt" || die 'no metrics'
