@@ -94,15 +94,13 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::CopyUnlocked, "copies", copies, 200),
     hunt(Bug::ChunkUnlimited, "copies", copies, 50),
     hunt(Bug::ChangesEndGuessed, "copies", copies, 200),
+    hunt(Bug::SourceBehindAccepted, "copies", copies, 500),
 ];
 
 /// Hunts that take too long for every change.
 const NIGHTLY: &[Hunt] = &[
     hunt(Bug::ConvergingUpdateKept, "copies", copies, 2_000),
     hunt(Bug::ConvergingMerged, "copies", copies, 5_000),
-    hunt(Bug::SourceBehindAccepted, "copies", copies, 5_000),
-    hunt(Bug::RangeEpochIgnored, "copies", copies, 10_000),
-    hunt(Bug::SnapshotInexact, "copies", copies, 10_000),
 ];
 
 /// Returns the number of seeds from `first` on until one finds the bug.
