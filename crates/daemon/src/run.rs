@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
@@ -13,7 +13,7 @@ use crate::channel::Supervisor;
 use crate::config::Config;
 use crate::daemon::{Daemon, ManagedChannel, Reload, fleet, rounds, systemd};
 use crate::host::{
-    Failure, Sender,
+    Failure, Sender, StopSignals, listen,
     logging::{self, LogFilter},
     runtime,
 };
@@ -150,12 +150,10 @@ async fn wait_for_signal(
     stop: &CancellationToken,
     kill: &CancellationToken,
 ) -> Result<(), Failure> {
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut signals = StopSignals::listen()?;
     loop {
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            () = signals.next() => break,
             _ = hangup.recv() => {
                 let daemon = Arc::clone(daemon);
                 // Not here: a channel that stops slowly, or a target that is away, must not delay
@@ -177,15 +175,10 @@ async fn wait_for_signal(
     let kill = kill.clone();
     tokio::spawn(async move {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            () = signals.next() => {}
             () = tokio::time::sleep(timeout) => {}
         }
         kill.cancel();
     });
     Ok(())
-}
-
-fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::Runtime(format!("listening for signals: {error}")))
 }

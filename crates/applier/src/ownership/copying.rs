@@ -79,8 +79,6 @@ pub struct CopyState {
     pub seen: GtidSet,
     /// The tables are made: all rows in them are of this copy.
     pub has_tables: bool,
-    /// All rows are copied, and it is known which transactions the channel has to apply.
-    pub has_end: bool,
     /// The work that is left for the time when the tables have converged, in the copy's own form.
     pub later: String,
 }
@@ -169,15 +167,14 @@ impl CopyClaim {
         channel: &str,
         met: &Converging,
     ) -> Result<Option<Self>> {
-        let mut session = hold(target, channel).await?;
-        let is_same = converging(&mut session, channel)
-            .await?
-            .is_some_and(|found| found.until == met.until && found.later == met.later);
-        if !is_same {
-            session.close().await;
-            return Ok(None);
+        let session = hold(target, channel).await?;
+        let mut claim = Self { session, channel: channel.to_owned() };
+        let found = claim.converging().await?;
+        if found.is_some_and(|found| found.until == met.until && found.later == met.later) {
+            return Ok(Some(claim));
         }
-        Ok(Some(Self { session, channel: channel.to_owned() }))
+        claim.give_back().await;
+        Ok(None)
     }
 
     /// Returns the tables that an earlier copy of the channel made, and did not finish.
@@ -201,7 +198,7 @@ impl CopyClaim {
                 format!("({channel},{},{},NOW(6))", quote(schema), quote(table))
             });
             let rows = rows.collect::<Vec<String>>().join(",");
-            self.session.run(format!("INSERT IGNORE INTO csa.copy VALUES {rows}")).await?;
+            self.session.run(format!("INSERT INTO csa.copy VALUES {rows}")).await?;
         }
         self.session.run("COMMIT").await.map(drop)
     }
@@ -232,18 +229,25 @@ impl CopyClaim {
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn state(&mut self) -> Result<Option<CopyState>> {
-        type Noted = (String, u64, String, String, Option<String>, bool, String);
         let query = format!(
-            "SELECT source_uuid, definitions, gtid_executed, seen, until_gtids, has_tables, later \
-             FROM csa.copy_state WHERE channel={}",
+            "SELECT source_uuid, definitions, gtid_executed, seen, has_tables, later FROM csa.copy_state \
+             WHERE channel={}",
             quote(&self.channel)
         );
-        let rows: Vec<Noted> = self.session.rows(&query).await?;
+        let rows: Vec<(String, u64, String, String, bool, String)> =
+            self.session.rows(&query).await?;
         let Some(row) = rows.into_iter().next() else { return Ok(None) };
-        let (source_uuid, definitions, executed, seen, until, has_tables, later) = row;
+        let (source_uuid, definitions, executed, seen, has_tables, later) = row;
         let (executed, seen) = (self.set(&executed)?, self.set(&seen)?);
-        let has_end = until.is_some();
-        Ok(Some(CopyState { source_uuid, definitions, executed, seen, has_tables, has_end, later }))
+        Ok(Some(CopyState { source_uuid, definitions, executed, seen, has_tables, later }))
+    }
+
+    /// Returns what the channel has to apply before an earlier copy is one; `None` if nothing is left.
+    ///
+    /// # Errors
+    /// See [`Self::unfinished`].
+    pub async fn converging(&mut self) -> Result<Option<Converging>> {
+        converging(&mut self.session, &self.channel).await
     }
 
     fn set(&self, text: &str) -> Result<GtidSet> {
@@ -255,8 +259,7 @@ impl CopyClaim {
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn note_ranges(&mut self, state: &CopyState, ranges: &[CopyRange]) -> Result<()> {
-        let CopyState { source_uuid, definitions, executed, seen, has_tables, has_end: _, later } =
-            state;
+        let CopyState { source_uuid, definitions, executed, seen, has_tables, later } = state;
         let has_tables = u8::from(*has_tables);
         let channel = quote(&self.channel);
         self.session.run("BEGIN").await?;

@@ -27,9 +27,7 @@ pub(crate) use identity::Identity;
 pub(crate) use live_settings::{
     CHANNEL_SETTINGS, Commanded, LiveSetting, Paused, SetCommand, Setting,
 };
-#[cfg(test)]
-pub(crate) use overlap::written_rules;
-pub(crate) use overlap::{overlap, read_rules};
+pub(crate) use overlap::overlap;
 pub(crate) use refusal::Refusal;
 pub(crate) use supervisor::Supervisor;
 pub(crate) use traced::Traced;

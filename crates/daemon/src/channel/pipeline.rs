@@ -25,11 +25,10 @@ use super::error::ChannelError;
 use super::health::Health;
 use super::identity::Taking;
 use super::live_settings::Controls;
-use super::overlap::written_rules;
 use super::reception::{Received, Reception};
 use super::start_steps::StartStep;
 use super::watch::Watch;
-use crate::config::ChannelSettings;
+use crate::config::{ChannelSettings, written_rules};
 use crate::copy::{CopyError, CopyStep, converging_tables, lacks_tables};
 use crate::host::blocking;
 
@@ -48,7 +47,6 @@ pub(super) struct Pipeline<'a> {
     /// The channel's, or that of a copy in chunks.
     until: UntilGate,
     converging: Option<Converging>,
-    lacks_tables: bool,
 }
 
 /// The end of a pipeline, unless by an error.
@@ -131,12 +129,9 @@ impl<'a> Pipeline<'a> {
             ..settings.applier.clone()
         };
         let converging = control.converging();
-        let mut lacks_some = false;
         if let Some(converging) = &converging {
-            let refused = |error: CopyError| ChannelError::Refused(error.to_string());
-            let tables = converging_tables(&settings.name, converging).map_err(refused)?;
+            let tables = converging_tables(&settings.name, converging).map_err(unreadable)?;
             options.converging = Some(Arc::new(tables));
-            lacks_some = lacks_tables(&settings.name, converging).map_err(refused)?;
         }
         // No end of the channel's own lies before: rows may be as they were later.
         let until = match converging.as_ref().and_then(|converging| converging.until.clone()) {
@@ -155,7 +150,6 @@ impl<'a> Pipeline<'a> {
             received,
             until,
             converging,
-            lacks_tables: lacks_some,
         })
     }
 
@@ -169,12 +163,12 @@ impl<'a> Pipeline<'a> {
         // Even if nothing is left to run: a wait learns from it what is executed.
         self.watch.attach(&commits, &self.status);
         let (until, converging) = (self.until.clone(), self.converging.clone());
-        if let Some(converging) = converging.clone().filter(|_| self.lacks_tables) {
-            self.control.close().await;
-            self.watch.detach();
-            return Ok(PipelineEnd::LacksTables(converging));
-        }
         if let Some(converging) = &converging {
+            if lacks_tables(&self.settings.name, converging).map_err(unreadable)? {
+                self.control.close().await;
+                self.watch.detach();
+                return Ok(PipelineEnd::LacksTables(converging.clone()));
+            }
             let until = converging.until.as_ref().map(GtidSet::brief);
             self.watch.copy_step(match until {
                 Some(_) => CopyStep::Changes,
@@ -308,6 +302,12 @@ fn end_of(stream: StreamEnd, intake: IntakeEnd) -> Result<PipelineEnd, ChannelEr
         IntakeEnd::Reception(end) => Err(end.into()),
         IntakeEnd::Refused(error) => Err(csa_applier::Error::from(error).into()),
     }
+}
+
+/// The target's note of a copy can't be read.
+#[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
+fn unreadable(error: CopyError) -> ChannelError {
+    ChannelError::Refused(error.to_string())
 }
 
 fn broken(panic: &JoinError) -> ChannelError {

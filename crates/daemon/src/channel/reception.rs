@@ -195,8 +195,7 @@ impl Reception {
             source.disconnected();
             shown.reception_over();
         };
-        let task = tokio::spawn(received_until_stopped.in_current_span());
-        let task = Some(task);
+        let task = Some(tokio::spawn(received_until_stopped.in_current_span()));
         let archive = self.archive(settings, &received.store, &halt)?;
         Ok(Receiving { settings: Arc::clone(settings), received, halt, task, archive })
     }

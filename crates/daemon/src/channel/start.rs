@@ -9,9 +9,9 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::source::{Known, SourceFacts};
 use csa_relaystore::opening::{RelaySurvey, survey};
 
-use super::overlap::{overlap, read_rules};
+use super::overlap::overlap;
 use super::reception::Reception;
-use crate::config::ChannelSettings;
+use crate::config::{ChannelSettings, read_rules};
 use crate::host::blocking;
 
 /// A channel's progress, before any part of it is opened.

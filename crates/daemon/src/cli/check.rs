@@ -15,8 +15,8 @@ use super::check_notify::{self, TestedReceiver};
 use super::output::say;
 use super::verify::{chosen, other_reader};
 use crate::archive::store::Archive;
-use crate::channel::{Supervisor, overlap, read_rules};
-use crate::config::{ChannelSettings, Config};
+use crate::channel::{Supervisor, overlap};
+use crate::config::{ChannelSettings, Config, read_rules};
 use crate::host::{Failure, logging, runtime};
 
 /// A whole run, as JSON.

@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use csa_provider::binlog::Uuid;
 use csa_provider::server::visible::one_line;
 use serde::Serialize;
 
 use crate::config::ChannelSettings;
-use crate::host::{Failure, now_micros, runtime};
+use crate::host::{Failure, runtime};
 use crate::notify::{Event, Origin, deliver, host, name_of};
 
 /// A receiver to which a test event was sent.
@@ -45,7 +44,7 @@ pub(super) fn send_tests(channels: &[&ChannelSettings]) -> Result<Vec<TestedRece
     let runtime = runtime()?;
     let mut tested = Vec::new();
     for channel in with_receiver {
-        let origin = Origin { id: Uuid::new_v4().to_string(), at: now_micros(), host: host() };
+        let origin = Origin::now(host());
         let event = Event::test(&channel.name, origin);
         let delivered = runtime.block_on(deliver(&channel.notify, &event));
         tested.push(TestedReceiver {

@@ -18,7 +18,7 @@ use super::arguments::{Admin, All};
 use super::pattern::{chosen, is_pattern};
 use crate::config::{AdminFiles, DaemonConfig, tls_client, token};
 use crate::host::{Failure, Route, agent, tls_agent};
-use crate::observe::view::{API, ErrorAnswer, StatusView};
+use crate::observe::view::{API, ChannelView, ErrorAnswer, StatusView};
 
 /// The channels that a command acts on.
 pub(super) enum Chosen {
@@ -90,6 +90,11 @@ impl Client {
     /// Returns the name or pattern of `--channel`, if any.
     pub(super) fn named_channel(&self) -> Option<&str> {
         self.channel.as_deref()
+    }
+
+    /// Returns a channel as the daemon shows it.
+    pub(super) fn view_of(&self, channel: &str) -> Result<ChannelView, Failure> {
+        self.get(&format!("/channels/{channel}/status"))
     }
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
@@ -248,25 +253,39 @@ fn door(config: &Path, admin: &Admin) -> Result<Door, Failure> {
         };
     }
     let daemon = DaemonConfig::load(config)?;
-    let files = AdminFiles::of(&daemon);
     // If the socket is missing, forbidden, or left by a daemon that was killed, the port's answer
     // tells what is wrong.
-    if admin.token_file.is_none() && UnixStream::connect(&files.socket).is_ok() {
-        return Ok(by_socket(files.socket));
+    let socket = AdminFiles::of(&daemon).socket;
+    if admin.token_file.is_none() && UnixStream::connect(&socket).is_ok() {
+        return Ok(by_socket(socket));
     }
-    // Where the daemon made the token itself, everyone may look without one.
-    let own = Some(files.token).filter(|path| File::open(path).is_ok());
+    let token_file = token_file(&daemon);
+    by_port(
+        &port(&daemon, &daemon.admin_listen),
+        ca.or(daemon.admin_tls_cert.as_deref()),
+        token_file,
+    )
+}
+
+/// Returns the address of the daemon's port at `host`.
+pub(super) fn port(daemon: &DaemonConfig, host: &str) -> String {
     let scheme = if daemon.admin_tls_cert.is_some() { "https" } else { "http" };
-    let address = format!("{scheme}://{}", daemon.admin_listen);
-    by_port(&address, ca.or(daemon.admin_tls_cert.as_deref()), daemon.admin_token_file.or(own))
+    format!("{scheme}://{host}")
+}
+
+/// Returns the file with the port's token.
+pub(super) fn token_file(daemon: &DaemonConfig) -> Option<PathBuf> {
+    // Where the daemon made the token itself, everyone may look without one.
+    let own = || Some(AdminFiles::of(daemon).token).filter(|path| File::open(path).is_ok());
+    daemon.admin_token_file.clone().or_else(own)
 }
 
 /// Chooses the door by the port's address; `ca` holds certificates of the authorities that may
 /// vouch for the daemon.
 fn by_port(address: &str, ca: Option<&Path>, token_file: Option<PathBuf>) -> Result<Door, Failure> {
-    if !address.starts_with("https://") {
-        let host = address.strip_prefix("http://").unwrap_or(address);
-        return Ok(Door { base: format!("http://{host}"), agent: agent(None), token_file });
+    let base = with_scheme(address);
+    if !base.starts_with("https://") {
+        return Ok(Door { base, agent: agent(None), token_file });
     }
     let ca = ca.ok_or_else(|| {
         let why = "name the authority of its certificate with --admin-ca";
@@ -274,5 +293,13 @@ fn by_port(address: &str, ca: Option<&Path>, token_file: Option<PathBuf>) -> Res
     })?;
     let tls = tls_client("--admin-ca", ca)?.with_no_client_auth();
     let agent = tls_agent("--admin", address, tls, None)?;
-    Ok(Door { base: address.to_owned(), agent, token_file })
+    Ok(Door { base, agent, token_file })
+}
+
+/// Returns an address of a port with its scheme.
+pub(super) fn with_scheme(address: &str) -> String {
+    match address.starts_with("http://") || address.starts_with("https://") {
+        true => address.to_owned(),
+        false => format!("http://{address}"),
+    }
 }

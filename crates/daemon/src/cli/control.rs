@@ -126,6 +126,15 @@ fn send(
     }
 }
 
+/// Gives a command to one channel, after running groups have finished.
+pub(super) fn command(
+    client: &Client,
+    channel: &str,
+    command: &str,
+) -> Result<CommandView, Failure> {
+    post(client, channel, command, &json!({ "all": false, "now": false }))
+}
+
 pub(super) fn post(
     client: &Client,
     channel: &str,

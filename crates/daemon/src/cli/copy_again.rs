@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use csa_provider::server::visible::one_line;
-use serde_json::json;
 use tokio::runtime::Runtime;
 
 use super::arguments::{Admin, CopyArguments};
@@ -125,7 +124,7 @@ fn round(
     if let Some(running) = running
         && (copied.is_ok() || was_stopped == Some(false))
     {
-        running.post("restart", &json!({ "all": false, "now": false }))?;
+        running.command("restart")?;
     }
     copied.map_err(|error| {
         screen.clear();
@@ -140,8 +139,8 @@ struct Running {
 }
 
 impl Running {
-    fn post(&self, command: &str, body: &serde_json::Value) -> Result<CommandView, Failure> {
-        control::post(&self.client, &self.channel, command, body)
+    fn command(&self, command: &str) -> Result<CommandView, Failure> {
+        control::command(&self.client, &self.channel, command)
     }
 
     /// Stops the channel; one that has failed does not run. Returns true if it was stopped before.
@@ -150,14 +149,14 @@ impl Running {
             ChannelState::Stopped => Ok(true),
             ChannelState::Failed => Ok(false),
             _ => {
-                self.post("stop", &json!({ "all": false, "now": false }))?;
+                self.command("stop")?;
                 Ok(false)
             }
         }
     }
 
     fn view(&self) -> Result<ChannelView, Failure> {
-        self.client.get(&format!("/channels/{}/status", self.channel))
+        self.client.view_of(&self.channel)
     }
 
     /// Waits until the channel has applied what it has received, or for a while.

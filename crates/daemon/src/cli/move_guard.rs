@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio_util::sync::CancellationToken;
 
-use crate::host::{Failure, runtime};
+use crate::host::{Failure, StopSignals, listen, runtime};
 
 /// The guard's process number, in the process that makes the move.
 const WORKER: &str = "CSA_MOVE_WORKER";
@@ -39,21 +39,13 @@ pub(super) fn guard() -> Result<(), Failure> {
 
 async fn watch() -> Result<ExitStatus, Failure> {
     let wrong = |error: std::io::Error| Failure::Runtime(format!("starting the move: {error}"));
-    let listen = |kind| signal(kind).map_err(wrong);
-    let (mut interrupt, mut terminate, mut hang_up) = (
-        listen(SignalKind::interrupt())?,
-        listen(SignalKind::terminate())?,
-        listen(SignalKind::hangup())?,
-    );
+    let mut signals = stop_signals()?;
     for start in 1.. {
         let mut child = spawn(start == 1).map_err(wrong)?;
         let status = loop {
             tokio::select! {
                 status = child.wait() => break status.map_err(wrong)?,
-                _ = interrupt.recv() => stop(&child),
-                _ = terminate.recv() => stop(&child),
-                // The terminal is gone, and the move continues.
-                _ = hang_up.recv() => {}
+                () = signals.next() => stop(&child),
             }
         };
         let has_died = status.signal().is_some() || status.code() == Some(PANICKED);
@@ -89,23 +81,11 @@ fn stop(child: &Child) {
 
 /// Returns a token that SIGTERM and SIGINT cancel, in the process that makes the move.
 pub(super) fn stop_on_signal() -> Result<CancellationToken, Failure> {
-    let wrong = |error| Failure::Runtime(format!("listening for signals: {error}"));
-    let listen = |kind| signal(kind).map_err(wrong);
-    let (mut interrupt, mut terminate, mut hang_up) = (
-        listen(SignalKind::interrupt())?,
-        listen(SignalKind::terminate())?,
-        listen(SignalKind::hangup())?,
-    );
-    let stop = CancellationToken::new();
-    let stopped = stop.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => stopped.cancel(),
-                _ = terminate.recv() => stopped.cancel(),
-                _ = hang_up.recv() => {}
-            }
-        }
-    });
-    Ok(stop)
+    Ok(stop_signals()?.token())
+}
+
+/// The move continues when its terminal is gone: SIGHUP does nothing once somebody has listened for it.
+fn stop_signals() -> Result<StopSignals, Failure> {
+    listen(SignalKind::hangup()).map(drop)?;
+    StopSignals::listen()
 }

@@ -3,9 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use csa_provider::binlog::Uuid;
-use serde_json::json;
-
 use super::arguments::{Admin, MoveArguments, VerifyArguments};
 use super::client::Client;
 use super::control;
@@ -13,7 +10,7 @@ use super::move_guard;
 use super::output::{print, say};
 use super::verify::verify;
 use crate::config::{ChannelSettings, Config};
-use crate::host::{Failure, now_micros, runtime};
+use crate::host::{Failure, runtime};
 use crate::moving::{Daemon, Direction, Mover, Pair};
 use crate::notify::{Event, Origin, deliver, host};
 use crate::observe::view::{ChannelView, CommandView};
@@ -23,15 +20,15 @@ const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The daemon of this configuration.
-struct Running(Client);
+struct RunningDaemon(Client);
 
-impl Daemon for Running {
+impl Daemon for RunningDaemon {
     fn view(&self, channel: &str) -> Result<ChannelView, Failure> {
-        self.0.get(&format!("/channels/{channel}/status"))
+        self.0.view_of(channel)
     }
 
     fn command(&self, channel: &str, command: &str) -> Result<CommandView, Failure> {
-        control::post(&self.0, channel, command, &json!({ "all": false, "now": false }))
+        control::command(&self.0, channel, command)
     }
 
     fn tell(&self, line: &str) {
@@ -41,7 +38,7 @@ impl Daemon for Running {
 }
 
 /// Sends the end of a move to the channel's receiver of events.
-async fn announce(mover: &Mover<'_>, running: &Running) {
+async fn announce(mover: &Mover<'_>, running: &RunningDaemon) {
     let Some((kind, detail)) = mover.news() else { return };
     let ChannelSettings { name, notify, .. } = mover.channel();
     if !notify.has_receiver() || !notify.events.contains(&kind) {
@@ -49,7 +46,7 @@ async fn announce(mover: &Mover<'_>, running: &Running) {
     }
     let unknown = || ChannelView { channel_name: name.clone(), ..ChannelView::default() };
     let view = running.view(name).unwrap_or_else(|_| unknown());
-    let origin = Origin { id: Uuid::new_v4().to_string(), at: now_micros(), host: host() };
+    let origin = Origin::now(host());
     let event = Event::new(kind, &view, Some(&detail), 1, origin);
     for attempt in 1..=ATTEMPTS {
         match deliver(notify, &event).await {
@@ -69,7 +66,7 @@ pub(crate) fn move_applications(
     let config = Config::load(path)?;
     let pair = || Pair::of(&config, admin.channel.as_deref());
     let channel = pair()?.up.name.clone();
-    let running = Running(Client::new(path, admin)?);
+    let running = RunningDaemon(Client::new(path, admin)?);
     let action = arguments.action;
     if (action.cut_over || action.back) && !arguments.plan && !move_guard::is_worker() {
         return move_guard::guard();

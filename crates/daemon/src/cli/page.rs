@@ -1,15 +1,14 @@
 //! `page`: the address of the status page, ready for a browser.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use secrecy::ExposeSecret as _;
 
 use super::arguments::Admin;
-use super::client::Client;
+use super::client::{Client, port, token_file, with_scheme};
 use super::output::say;
-use crate::config::{AdminFiles, DaemonConfig, token};
+use crate::config::{DaemonConfig, token};
 use crate::host::Failure;
 use crate::observe::view::StatusView;
 
@@ -32,16 +31,11 @@ pub(crate) fn page(config: &Path, admin: &Admin, without_token: bool) -> Result<
 /// Returns the page's address, and the file with its token if there is one.
 fn address(config: &Path, admin: &Admin) -> Result<(String, Option<PathBuf>), Failure> {
     if let Some(address) = admin.admin.as_deref().filter(|address| !address.starts_with('/')) {
-        let has_scheme = address.contains("://");
-        let base = if has_scheme { address.to_owned() } else { format!("http://{address}") };
-        return Ok((base, admin.token_file.clone()));
+        return Ok((with_scheme(address), admin.token_file.clone()));
     }
     let daemon = DaemonConfig::load(config)?;
-    let files = AdminFiles::of(&daemon);
-    let scheme = if daemon.admin_tls_cert.is_some() { "https" } else { "http" };
-    let base = format!("{scheme}://{}", reachable(&daemon.admin_listen));
-    let own = Some(files.token).filter(|path| File::open(path).is_ok());
-    Ok((base, admin.token_file.clone().or(daemon.admin_token_file).or(own)))
+    let base = port(&daemon, &reachable(&daemon.admin_listen));
+    Ok((base, admin.token_file.clone().or_else(|| token_file(&daemon))))
 }
 
 /// Returns an address for one that stands for all of a host's, which no browser reaches.

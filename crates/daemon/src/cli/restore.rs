@@ -5,15 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use csa_provider::binlog::GtidSet;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use super::archive::{location, only};
 use super::output::say;
 use crate::archive::replay::RecordedSource;
 use crate::cli::arguments::{RestoreArguments, RestoreEnd};
 use crate::config::{ChannelSettings, Config};
-use crate::host::{Failure, counted, logging, runtime};
+use crate::host::{Failure, StopSignals, counted, logging, runtime};
 use crate::observe::view::{ChannelState, ChannelView};
 use crate::restore::{self, Planned, Restored, Wanted};
 
@@ -48,7 +46,7 @@ pub(crate) fn restore(
         }
         let target = planned.settings.target.address();
         let relay = planned.settings.directory().to_owned();
-        let stop = stop_on_signal()?;
+        let stop = StopSignals::listen()?.token();
         let mut screen = Screen::new(arguments.quiet);
         let restored = restore::restore(planned, stop, |view| screen.show(view)).await;
         screen.clear();
@@ -93,24 +91,6 @@ fn settings(
     let state = state.unwrap_or_else(|| config.daemon.state_dir.join("restore"));
     settings.relay.directory = state.join(&settings.name).join("relay");
     settings
-}
-
-fn stop_on_signal() -> Result<CancellationToken, Failure> {
-    let listen = |kind| {
-        signal(kind).map_err(|error| Failure::Runtime(format!("listening for signals: {error}")))
-    };
-    let (mut interrupt, mut terminate) =
-        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    let stop = CancellationToken::new();
-    let stopped = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        stopped.cancel();
-    });
-    Ok(stop)
 }
 
 fn show_plan(planned: &Planned) {

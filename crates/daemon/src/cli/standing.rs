@@ -13,8 +13,7 @@ pub(crate) fn why_nothing_is_applied(
     channel: &str,
 ) -> Option<String> {
     let client = Client::new(config, admin).ok()?;
-    let view: ChannelView = client.get(&format!("/channels/{channel}/status")).ok()?;
-    why(&view)
+    why(&client.view_of(channel).ok()?)
 }
 
 fn why(view: &ChannelView) -> Option<String> {

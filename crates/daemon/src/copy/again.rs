@@ -143,7 +143,9 @@ impl Again<'_> {
             ranges.iter().map(|range| range.table.clone().into()).collect();
         let later = Later::read(&self.options.copy.channel, &state.later)?;
         if noted != self.options.tables || later.integers != self.options.integers {
-            return Err(self.not_finished(&noted, later.integers, state.has_end));
+            let converging = self.copying.claim.converging().await?;
+            let has_end = converging.is_some_and(|converging| converging.until.is_some());
+            return Err(self.not_finished(&noted, later.integers, has_end));
         }
         let begun = self.read(state.executed.clone()).await?;
         let (another, _) = look_at(&mut self.copying.watcher, &state).await?;
@@ -208,7 +210,6 @@ impl Again<'_> {
             executed: begun.executed.clone(),
             seen: begun.executed.clone(),
             has_tables: false,
-            has_end: false,
             later: later.text(),
         };
         copying.claim.note_ranges(&state, &ranges).await?;

@@ -103,7 +103,6 @@ impl<'a> Copying<'a> {
             executed: begun.executed.clone(),
             seen: begun.executed.clone(),
             has_tables: true,
-            has_end: false,
             later: begun.later(Vec::new(), Vec::new()).text(),
         };
         self.claim.note_ranges(&state, &ranges).await?;

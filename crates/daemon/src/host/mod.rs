@@ -9,6 +9,7 @@ pub(crate) mod logging;
 mod program;
 mod runtime;
 mod sender;
+mod signals;
 pub(crate) mod state_dir;
 mod words;
 
@@ -19,4 +20,5 @@ pub(crate) use http_transport::Route;
 pub(crate) use program::{Output, run_program};
 pub(crate) use runtime::{blocking, runtime};
 pub(crate) use sender::Sender;
+pub(crate) use signals::{StopSignals, listen};
 pub(crate) use words::counted;

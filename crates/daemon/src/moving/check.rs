@@ -33,7 +33,7 @@ pub(super) async fn problems(
     let fence = pair.fence();
     let mut found = channel_problems(daemon, channels, pair.settings.max_lag.as_secs_f64());
     let access = [fence.access(from).await?, fence.access(to).await?];
-    if access != [Access::Open, access[1]] || access[1] == Access::Open {
+    if access[0] != Access::Open || access[1] == Access::Open {
         let words =
             |server: &Server, access| format!("{} {}", server.address(), said(Some(access)));
         found.push(format!(

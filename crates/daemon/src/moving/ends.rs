@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
+use csa_scheduler::filter::OWN_TABLES;
+
 use super::decide::Access;
-use super::journal::{Direction, Journal, Phase, Step};
+use super::journal::{Direction, Phase, Step};
 use super::mover::Mover;
 use super::pair::{check_servers, said};
 use crate::host::{Failure, now_micros};
 
 const POLL: Duration = Duration::from_millis(500);
-/// The tables of the daemon, in the schema `csa`.
-const OURS: &str = "csa.checkpoint, csa.channel, csa.statement, csa.audit, csa.target_server, csa.status, csa.copy, \
-                    csa.copy_range, csa.copy_state, csa.move";
 
 impl Mover<'_> {
     /// Closes the new server to applications, and waits until both channels follow, however long a copy takes.
@@ -107,7 +106,7 @@ impl Mover<'_> {
         }
         let closed = self.fence.set(&mut self.from, Access::Closed).await;
         closed.map_err(|error| Failure::Runtime(error.text))?;
-        self.journal = Journal { phase: Phase::Finished, ..self.journal.clone() };
+        self.journal.phase = Phase::Finished;
         self.note().await.map_err(Failure::Runtime)?;
         let (old, new) = (self.from.address(), self.to.address());
         let (up, down) = (&self.pair.up.name, &self.pair.down.name);
@@ -116,8 +115,9 @@ impl Mover<'_> {
         self.daemon.tell(&format!(
             "1. take the channels {up} and {down} out of the configuration; csa-daemon reload"
         ));
+        let ours = OWN_TABLES.map(|table| format!("csa.{table}")).join(", ");
         self.daemon.tell(&format!(
-            "2. unless other channels write to {new}, drop there: DROP TABLE IF EXISTS {OURS}"
+            "2. unless other channels write to {new}, drop there: DROP TABLE IF EXISTS {ours}"
         ));
         self.daemon.tell(&format!("3. shut {old} down, once nobody wants its data"));
         Ok(())

@@ -1,6 +1,7 @@
 //! Writes the journal: to the state directory first, then to the server that the applications move to.
 
 use csa_applier::{AuditEntry, CREATE_MOVE, write_move};
+use csa_provider::server::link::NO_TABLE;
 use rustix::process::{Signal, getpid, getppid, kill_process};
 
 use super::journal::{Phase, Step};
@@ -64,10 +65,8 @@ impl Mover<'_> {
 
 /// Makes the table where it is missing.
 async fn write(server: &mut Server, statement: &str) -> Asked<()> {
-    /// ER_NO_SUCH_TABLE, ER_BAD_DB_ERROR.
-    const MISSING: [u16; 2] = [1146, 1049];
     match server.ask(statement).await {
-        Err(error) if error.code.is_some_and(|code| MISSING.contains(&code)) => {
+        Err(error) if error.code.is_some_and(|code| NO_TABLE.contains(&code)) => {
             server.run(&CREATE_MOVE).await?;
             server.ask(statement).await.map(drop)
         }

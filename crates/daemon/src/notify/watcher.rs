@@ -85,12 +85,18 @@ impl Mailbox {
         for change in self.tracker.take(Instant::now(), view, rules) {
             let kind = change.kind.filter(|kind| notify.events.contains(kind));
             let event = kind.map(|kind| {
-                let (id, host) = (Uuid::new_v4().to_string(), host.to_owned());
-                let origin = Origin { id, at: now_micros(), host };
+                let origin = Origin::now(host.to_owned());
                 Event::new(kind, view, change.detail.as_deref(), change.changes, origin)
             });
             self.outbox.add(Letter { event, standing: change.standing });
         }
+    }
+}
+
+impl Origin {
+    /// Returns that of an event of this moment, on this host.
+    pub(crate) fn now(host: String) -> Self {
+        Self { id: Uuid::new_v4().to_string(), at: now_micros(), host }
     }
 }
 

@@ -6,7 +6,7 @@ use csa_scheduler::filter::Filters;
 use super::scope::ListedTables;
 use super::session::VerifySession;
 use super::table_name::TableName;
-use crate::channel::read_rules;
+use crate::config::read_rules;
 
 /// The rules of the other channels, as each has noted them on the target.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ mod tests {
     use csa_scheduler::filter::FilterRules;
 
     use super::*;
-    use crate::channel::written_rules;
+    use crate::config::written_rules;
 
     #[test]
     fn a_table_belongs_to_a_channel_whose_rules_permit_it() {

@@ -20,7 +20,7 @@ mod tests;
 use std::borrow::Cow;
 
 pub(crate) use events::{KeptEvents, Mapped};
-pub use own::is_own;
+pub use own::{OWN_TABLES, is_own};
 pub use rules::{FilterRules, InvalidRule};
 pub(crate) use statement::StatementVerdict;
 

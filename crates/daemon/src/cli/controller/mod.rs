@@ -11,13 +11,12 @@ mod resource_status;
 
 use std::path::Path;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tracing::info;
 
 use crate::cli::arguments::{Admin, ControllerArguments};
 use crate::config::DaemonConfig;
-use crate::host::{Failure, logging, runtime};
+use crate::host::{Failure, StopSignals, logging, runtime};
 use reconciler::Controller;
 
 pub(crate) use definition::definition;
@@ -37,15 +36,10 @@ pub(crate) fn control(
     }
     let runtime = runtime()?;
     let outcome = runtime.block_on(async {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Failure::Runtime(format!("listening for signals: {error}")))
-        };
-        let mut terminate = listen(SignalKind::terminate())?;
-        let mut interrupt = listen(SignalKind::interrupt())?;
+        let mut signals = StopSignals::listen()?;
         let work = spawn_blocking(move || controller.run());
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            () = signals.next() => {}
             ended = work => return Err(Failure::Runtime(format!("the controller ended: {ended:?}"))),
         }
         info!("stopped");

@@ -1,0 +1,51 @@
+//! The signals that end a command.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::failure::Failure;
+
+/// Listens for a signal, which does nothing else from now on.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::Runtime(format!("listening for signals: {error}")))
+}
+
+/// SIGINT and SIGTERM.
+#[derive(Debug)]
+pub(crate) struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// Listens for both.
+    ///
+    /// # Errors
+    /// See [`listen`].
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+        Ok(Self { interrupt: listen(interrupt)?, terminate: listen(terminate)? })
+    }
+
+    /// Returns at the next of them. May be dropped anywhere.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Returns a token that the next of them cancels.
+    pub(crate) fn token(mut self) -> CancellationToken {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            self.next().await;
+            stopped.cancel();
+        });
+        stop
+    }
+}
