@@ -101,6 +101,8 @@ const HUNTS: &[Hunt] = &[
 const NIGHTLY: &[Hunt] = &[
     hunt(Bug::ConvergingUpdateKept, "copies", copies, 2_000),
     hunt(Bug::ConvergingMerged, "copies", copies, 5_000),
+    hunt(Bug::RangeEpochIgnored, "copies", copies, 10_000),
+    hunt(Bug::SnapshotInexact, "copies", copies, 5_000),
 ];
 
 /// Returns the number of seeds from `first` on until one finds the bug.
@@ -110,11 +112,13 @@ fn seeds_until_found(hunt: &Hunt, first: u64, limit: u64) -> Option<u64> {
 }
 
 /// `CSA_SIM_STARTS=N` hunts from N first seeds, and prints the median and the most seeds that it took. `CSA_SIM_BUG` names
-/// those to hunt, also of the nightly ones.
+/// those to hunt, also of the nightly ones, and `CSA_SIM_FIRST` their first seed.
 #[test]
 fn every_planted_bug_is_found() {
     let only = std::env::var("CSA_SIM_BUG").unwrap_or_default();
-    let starts = std::env::var("CSA_SIM_STARTS").map_or(1, |text| text.parse().expect("a number"));
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let (starts, first) =
+        (number("CSA_SIM_STARTS").unwrap_or(1), number("CSA_SIM_FIRST").unwrap_or(0));
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let is_chosen = |hunt: &Hunt| {
         let name = format!("{:?}", hunt.bug);
@@ -127,7 +131,8 @@ fn every_planted_bug_is_found() {
     let work = || {
         while let Some(hunt) = hunts.get(next.fetch_add(1, Ordering::Relaxed)) {
             let limit = if starts > 1 { hunt.within * 4 } else { hunt.within };
-            let found = (0..starts).map(|start| seeds_until_found(hunt, start * 10_000, limit));
+            let found =
+                (0..starts).map(|start| seeds_until_found(hunt, first + start * 10_000, limit));
             let mut found: Vec<_> = found.map(|found| found.unwrap_or(u64::MAX)).collect();
             found.sort_unstable();
             let (bug, run) = (hunt.bug, hunt.name);

@@ -55,7 +55,7 @@ impl Daemon<'_> {
                 let time = self.chance().random_range(0..100_000);
                 copies.postpone(&request, Duration::from_millis(time));
                 if failure.text.contains("another copy is not finished") {
-                    copies.repeat();
+                    copies.run_another();
                 }
             }
         }

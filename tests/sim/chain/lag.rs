@@ -88,7 +88,11 @@ pub(super) fn judged(world: &World, machine: &Machine, view: &ProgressView) -> O
         let heard = view.source.last_event.map_or(now, |heard| machine.departed.of(heard));
         let is_unheard = lag == 0.0 && there <= SOON + now.duration_since(heard) + TIMERS;
         let shown = Duration::from_secs_f64(lag) + TIMERS;
-        assert!(shown >= truth || is_unheard, "lag {lag} is shown, and is {truth:?}: {view:?}");
+        assert!(
+            shown >= truth || is_unheard,
+            "lag {lag} is shown, and is {truth:?}, {there:?} on this source, heard {:?} ago: {view:?}",
+            now.duration_since(heard)
+        );
     }
     lag
 }

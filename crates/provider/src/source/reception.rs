@@ -7,6 +7,7 @@ mod membership;
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -203,6 +204,7 @@ impl Provider {
         let clock = ask(&mut connection, &*self.options.environment.clock).await?;
         // Read before the dump: the source also sends heartbeats while it skips transactions that
         // were received. They mean that it is idle only once all of this set has been received.
+        let asked = Instant::now();
         let executed = executed(&mut connection).await?;
         self.check_history(&received, &executed, &uuid)?;
         let known = Arc::new(executed.clone());
@@ -221,7 +223,7 @@ impl Provider {
         let version = connection.server_version().to_owned();
         self.note_clock(host, port, clock.estimate());
         (self.is_linked, self.is_known_lost, self.is_reason_known) = (true, false, false);
-        self.status.connected(uuid.clone(), clock, executed.is_none());
+        self.status.connected(uuid.clone(), clock, executed.is_none().then_some(asked));
         self.status.update(|view| view.server_version = Some(version));
         let link = LinkedSource { connection, host, port, uuid };
         Following::new(self, sink, link, clock, executed).follow().await

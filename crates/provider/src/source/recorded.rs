@@ -148,7 +148,7 @@ impl<R: Recording> RecordedProvider<R> {
         self.recording.open(&sink.received()).await?;
         let (uuid, version) = self.recording.server();
         let clock = ClockDifference::default();
-        self.status.connected(uuid, clock, false);
+        self.status.connected(uuid, clock, None);
         self.status.update(|view| view.server_version = Some(version));
         let mut arrivals = Arrivals::new();
         let outcome = self.follow(sink, &mut arrivals, pauses).await;

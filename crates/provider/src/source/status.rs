@@ -32,7 +32,7 @@ pub struct SourceView {
     pub server_version: Option<String>,
     /// `gtid_executed` of the source when the link was made.
     pub executed: Option<Arc<GtidSet>>,
-    /// The time at which the last event arrived.
+    /// The time at which the last heartbeat or event of a transaction arrived.
     pub last_event: Option<Instant>,
     /// Microseconds since the epoch.
     pub last_heartbeat: Option<u64>,
@@ -105,18 +105,19 @@ impl SourceStatus {
         self.view.lock().clock.estimate()
     }
 
-    /// `idle`: the source has nothing that was not received before.
-    pub(crate) fn connected(&self, uuid: String, clock: ClockDifference, idle: bool) {
+    /// `idle_at`: the moment at which the source had nothing that was not received before.
+    pub(crate) fn connected(&self, uuid: String, clock: ClockDifference, idle_at: Option<Instant>) {
         self.update(|view| {
             view.clock = clock;
-            view.idle = idle;
+            view.idle = idle_at.is_some();
             // These describe the previous link.
             view.arrival_delay = None;
             view.queueing_since = None;
             view.semi_sync = None;
             view.connected = true;
             view.source_uuid = Some(uuid);
-            view.last_event = Some(Instant::now());
+            // What it commits while the dump begins is not known yet.
+            view.last_event = Some(idle_at.unwrap_or_else(Instant::now));
             view.connects_total += 1;
             view.last_error = None;
             view.last_cause = None;

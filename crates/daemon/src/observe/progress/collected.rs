@@ -45,7 +45,8 @@ pub struct CollectedProgress {
 struct LinkTimes {
     /// A source heard from within this time counts as present.
     fresh_within: Duration,
-    /// The last moment at which nothing was left to receive or to apply, of this pipeline and store.
+    /// The last moment at which the source was heard from and nothing was left to receive or to apply, of this
+    /// pipeline and store.
     level_at: Option<Instant>,
 }
 
@@ -298,8 +299,9 @@ impl CollectedProgress {
         };
         let now = Instant::now();
         if view.is_level(now) {
-            self.link.level_at = Some(now);
-            view.level_at = Some(now);
+            // What was committed since the source was last heard from may be on its way.
+            self.link.level_at = view.source.last_event;
+            view.level_at = view.source.last_event;
         }
         view
     }

@@ -81,7 +81,7 @@ pub(super) struct Seen {
     pub tail: Tail,
     /// The source was heard from recently.
     pub fresh: bool,
-    /// The last moment at which nothing was left to receive or to apply.
+    /// The last moment at which the source was heard from and nothing was left to receive or to apply.
     pub level_at: Option<Instant>,
     /// Microseconds by which the source's clock is ahead of ours at most.
     pub clock_ahead: i64,

@@ -24,6 +24,9 @@ pub(in crate::source) struct Arrivals {
     open: Option<Arriving>,
     /// The source has nothing else to send, as far as its last event says.
     idle: Option<bool>,
+    /// Something has arrived that the source sends only when all before it is sent. What opens a file comes once
+    /// more when a dump begins, whatever was committed meanwhile.
+    is_news: bool,
 }
 
 /// The transaction that is arriving.
@@ -48,6 +51,7 @@ impl Arrivals {
             last: None,
             open: None,
             idle: None,
+            is_news: false,
         }
     }
 
@@ -66,6 +70,8 @@ impl Arrivals {
     ) {
         self.events += 1;
         self.bytes += bytes;
+        let is_heartbeat = event_type == EventType::HEARTBEAT;
+        self.is_news |= is_heartbeat || !matches!(placement, Placement::Outside);
         match placement {
             Placement::Begin(header) => {
                 let (header, since) = (header.clone(), self.at);
@@ -73,7 +79,7 @@ impl Arrivals {
                 self.idle = Some(false);
             }
             Placement::PassedOver => self.passed_over += 1,
-            Placement::Outside if event_type == EventType::HEARTBEAT => self.heartbeats += 1,
+            Placement::Outside if is_heartbeat => self.heartbeats += 1,
             Placement::Body | Placement::End | Placement::Outside => {}
         }
         if let Some(open) = &mut self.open {
@@ -83,7 +89,7 @@ impl Arrivals {
 
     /// The source has sent a heartbeat.
     pub(in crate::source) fn heard(&mut self, is_idle: bool) {
-        self.idle = Some(is_idle);
+        (self.idle, self.is_news) = (Some(is_idle), true);
     }
 
     /// Notes that the transaction that was arriving is whole, and on its way into the spool.
@@ -101,7 +107,9 @@ impl Arrivals {
     pub(in crate::source) fn show(&mut self, status: &SourceStatus, clock: ClockDifference) {
         let take = std::mem::take::<u64>;
         status.update(|view| {
-            view.last_event = Some(self.at);
+            if std::mem::take(&mut self.is_news) {
+                view.last_event = Some(self.at);
+            }
             view.events_total += take(&mut self.events);
             view.bytes_total += take(&mut self.bytes);
             view.passed_over_events_total += take(&mut self.passed_over);
