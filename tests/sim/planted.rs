@@ -101,7 +101,7 @@ const HUNTS: &[Hunt] = &[
 const NIGHTLY: &[Hunt] = &[
     hunt(Bug::ConvergingUpdateKept, "copies", copies, 2_000),
     hunt(Bug::ConvergingMerged, "copies", copies, 5_000),
-    hunt(Bug::RangeEpochIgnored, "copies", copies, 10_000),
+    hunt(Bug::RangeEpochIgnored, "copies", copies, 5_000),
     hunt(Bug::SnapshotInexact, "copies", copies, 5_000),
 ];
 

@@ -294,39 +294,75 @@ async fn ten_tables_are_copied_while_daemon_and_target_are_killed() {
     assert_eq!(again, 0, "an interrupted copy began again: {}", daemon.log_tail());
 }
 
-/// The source dies for good in the middle: the copy begins again, from the replica that takes its place.
+/// Ten tables under 64 clients. One is altered, the daemon and the target are killed, and the source dies for good in
+/// the middle: the copy begins again, from the replica that takes its place, and is interrupted there too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_whose_source_fails_over_is_made_from_the_next_one() {
+    let rows = number("CSA_COPY_ROWS", 3_000);
+    let pause = Duration::from_secs(number("CSA_COPY_KILL_SECONDS", 1));
     let (source, target) = Server::pair(&[], &[]);
     let replica = Server::start("replica", &[]);
     replica.follow(&source).await;
-    prepare(&source, &busy()).await;
-    eventually("the replica has all", DRAIN, async || {
-        replica.gtid_executed().await == source.gtid_executed().await
-    })
-    .await;
+    let rate = Some(number("CSA_COPY_RATE", 200) as f64);
+    let load = LoadOptions { tables: 10, rows, clients: 64, rate, ..busy() };
+    prepare(&source, &load).await;
+    let has_all = async || {
+        eventually("the replica has all", Duration::from_secs(600), async || {
+            replica.gtid_executed().await == source.gtid_executed().await
+        })
+        .await;
+    };
+    has_all().await;
     let failover = format!("a = [{{ host = \"127.0.0.1\", port = {} }}]", replica.port);
     let failover = failover.parse::<toml::Table>().expect("TOML")["a"].clone();
     let daemon = Daemon::builder(&source, &target)
         .set("source.user", "admin")
         .set("source.password", "admin_pw")
         .set("source.failover", failover)
+        .set("target.connect_retry", "100ms")
         .set("applier.start_from", "copy")
         .set("copy.snapshot_limit", "0MiB")
-        .set("copy.rows_per_second", 30_000)
+        .set("copy.rows_per_second", 10_000.max(rows as i64 / 5))
         .build();
+    let copied = async |share: f64| {
+        let enough = rows as f64 * 10.0 * share;
+        eventually("rows are copied", Duration::from_secs(600), async || {
+            let status = daemon.try_status();
+            status.is_some_and(|status| {
+                status["channels"][0]["copy"]["rows"].as_f64().is_some_and(|rows| rows > enough)
+            })
+        })
+        .await;
+    };
+    let clients = Load::start(&source, &load);
     daemon.start_again();
-    eventually("rows are copied", DRAIN, async || {
-        let status = daemon.status();
-        status["channels"][0]["copy"]["rows"].as_u64().is_some_and(|rows| rows > 5_000)
-    })
-    .await;
+    copied(0.2).await;
+    source.exec("ALTER TABLE sbtest.sbtest3 ADD COLUMN late INT NOT NULL DEFAULT 7").await;
+    tokio::time::sleep(pause).await;
+    daemon.kill9();
+    daemon.start_again();
+    tokio::time::sleep(pause).await;
+    target.kill9();
+    target.restart();
+    copied(0.3).await;
+    clients.stop().await;
+    has_all().await;
     source.kill9();
     replica.exec("STOP REPLICA; RESET REPLICA ALL").await;
-    replica.exec("UPDATE sbtest.sbtest1 SET k=k+1 WHERE id % 7 = 0").await;
-    wait_state(&daemon, 0, "running").await;
+    let clients = Load::start(&replica, &load);
+    copied(0.1).await;
+    daemon.kill9();
+    daemon.start_again();
+    tokio::time::sleep(pause).await;
+    target.kill9();
+    target.restart();
+    eventually("the copy is whole", Duration::from_secs(900), async || {
+        daemon.try_status().is_some_and(|status| status["channels"][0]["state"] == "running")
+    })
+    .await;
+    clients.stop().await;
     replica.exec("DELETE FROM sbtest.sbtest2 WHERE id % 11 = 0").await;
-    daemon.wait_drained(&replica, &target, DRAIN).await;
+    daemon.wait_drained(&replica, &target, Duration::from_secs(300)).await;
     compare(&replica, &target).await;
     assert!(daemon.log().contains("the source is another server"), "{}", daemon.log_tail());
 }
