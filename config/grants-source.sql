@@ -4,8 +4,7 @@
 SET SESSION sql_log_bin = 0;
 CREATE USER 'repl'@'%' IDENTIFIED BY 'change me';
 GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%';
--- For csa-daemon verify and the tables in check --connect, this account or another (--source-user):
--- GRANT SELECT ON *.* TO 'repl'@'%';
--- For csa-daemon copy, in addition:
--- GRANT REPLICATION CLIENT, SHOW VIEW, TRIGGER, EVENT ON *.* TO 'repl'@'%';
+-- For a first start that copies, csa-daemon copy and csa-daemon verify. A channel that does without them needs no more than
+-- the line above.
+GRANT SELECT, REPLICATION CLIENT, SHOW VIEW, TRIGGER, EVENT ON *.* TO 'repl'@'%';
 SET SESSION sql_log_bin = 1;

@@ -5,6 +5,7 @@ mod chunks;
 mod cloned;
 mod moved;
 mod pace;
+mod privileges;
 mod server_facts;
 
 use std::path::PathBuf;

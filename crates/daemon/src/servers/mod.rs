@@ -10,6 +10,7 @@ mod account_limits;
 mod between;
 mod catalogue;
 mod check_session;
+pub(crate) mod copy_privileges;
 mod host;
 mod limits;
 mod managed;
@@ -411,6 +412,10 @@ async fn on_both(
     };
     found.extend(position.findings(&options.start_from));
     let begins_with_copy = options.copies_first && state.checkpoint.is_none();
+    if begins_with_copy {
+        let schemas = pairs.iter().map(|pair| pair.source.schema.as_str()).collect();
+        found.push(copy_privileges::judged(&source.grants, &schemas));
+    }
     // Tables that were not read get no findings.
     if let Some(why) = unread {
         let text = format!("tables can't be compared: {why}");

@@ -6,7 +6,6 @@
 mod collation;
 mod elements;
 mod event;
-mod privileges;
 mod program;
 mod program_lists;
 mod table;
@@ -22,6 +21,7 @@ use csa_provider::sql_text::identifier;
 pub(super) use program::{Program, ProgramKind};
 pub(super) use table::{qualified, unnumbered};
 
+use crate::servers::copy_privileges;
 use crate::verify::{TableName, VerifyError, VerifySession};
 
 type Result<T> = std::result::Result<T, VerifyError>;
@@ -85,8 +85,10 @@ pub(super) async fn read(
 ) -> Result<Definitions> {
     let schemas: BTreeSet<&str> = schemas.iter().map(String::as_str).collect();
     let grants = session.grants().await?;
-    if let Some(missing) = privileges::missing(&grants, &schemas) {
-        return Err(session.refused(&missing));
+    if let Some(missing) = copy_privileges::missing(&grants, &schemas) {
+        let account = grants.account();
+        return Err(session
+            .refused(&format!("{account} may not see all that is copied; run there: {missing}")));
     }
     let collations = default_collations(session).await?;
     let mut found = Definitions::default();
