@@ -144,7 +144,8 @@ fn of_target(number: u16) -> &'static str {
         1007 | 1050 | 1060 | 1061 => {
             "The target already has what the statement creates. If the target is a copy that is newer than the \
              channel's start, leave it as it is and set start_from to the copy's GTID set. Else compare the definition \
-             with the source's, make the target's way free, then restart the channel."
+             with the source's. If they are the same, skip the transaction (csa-daemon skip), which continues. If not, \
+             rename or drop what is there, then restart the channel."
         }
         1044 | 1045 | 1142 | 1143 | 1227 => {
             "The account on the target may not do this. Grant what config/grants-target.sql lists."

@@ -152,7 +152,6 @@ fn function_creators(target: &ServerFacts) -> Finding {
     }
     Finding::warning(CHECK, "OFF: CREATE FUNCTION and CREATE TRIGGER will fail (1419)")
         .fix(Place::Target, "SET PERSIST log_bin_trust_function_creators=ON;")
-        .fix(Place::Target, target.grant(&["SUPER"]))
 }
 
 /// The largest `max_allowed_packet`.
