@@ -7,7 +7,7 @@ mod there_and_back;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 

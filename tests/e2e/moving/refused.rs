@@ -199,3 +199,67 @@ async fn a_move_that_is_stopped_by_a_signal_is_undone() {
     world.drained().await;
     world.moved(&["--cut-over"]);
 }
+
+/// A program is the fence: it may be missing, fail, hang or talk nonsense.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_of_the_operator_is_the_fence() {
+    let tools = tempfile::tempdir().expect("a folder");
+    let (fence, mood) = (tools.path().join("fence"), tools.path().join("mood"));
+    let sandbox = Path::new(env!("CARGO_MANIFEST_DIR")).join("sandbox/mysql-sandbox");
+    let text = format!(
+        "#!/bin/sh\nset -e\n\
+         sql() {{ '{}' client mysql --host=$CSA_MOVE_HOST --port=$CSA_MOVE_PORT --user=admin --password=admin_pw \
+         --batch --skip-column-names --execute \"$1\" 2>/dev/null; }}\n\
+         case \"$CSA_MOVE_ACTION $(cat {mood})\" in\n\
+         *' hangs') exec sleep 60 ;;\n\
+         *' fails') echo 'the proxy does not answer' >&2; exit 3 ;;\n\
+         'state nonsense') echo perhaps ;;\n\
+         state*) if [ \"$(sql 'SELECT @@read_only')\" = 1 ]; then echo closed; else echo open; fi ;;\n\
+         close*) sql 'SET PERSIST read_only = ON' ;;\n\
+         open*) sql 'SET PERSIST read_only = OFF' ;;\n\
+         esac\n",
+        sandbox.display(),
+        mood = mood.display()
+    );
+    std::fs::write(&fence, text).expect("a script");
+    let in_mood = |now: &str| std::fs::write(&mood, now).expect("a file");
+    in_mood("well");
+    let executable = |mode| {
+        std::fs::set_permissions(&fence, std::fs::Permissions::from_mode(mode)).expect("a script");
+    };
+    executable(0o755);
+    let world = World::start(None, |builder| {
+        builder
+            .set("move.fence", "command")
+            .set("move.fence_command", vec![fence.display().to_string()])
+            .set("move.command_timeout", "2s")
+    })
+    .await;
+    let applications = world.applications(16);
+    for (now, words) in [
+        ("hangs", "not done within 2 s"),
+        ("fails", "the proxy does not answer"),
+        ("nonsense", "it printed \"perhaps\""),
+    ] {
+        in_mood(now);
+        world.command(&["--cut-over"]).refused(1, &["move.fence_command", words]);
+    }
+    in_mood("well");
+    executable(0o644);
+    let said = world.command(&["--plan"]);
+    assert!(said.code != Some(0) && said.error.contains("move.fence_command"), "{said:?}");
+    executable(0o755);
+    assert_eq!(world.access(&world.a).await, "00");
+    pause(300).await;
+    for option in ["--cut-over", "--back"] {
+        world.moved(&[option]);
+        pause(500).await;
+    }
+    let written = applications.stop().await;
+    assert!(written.acked.iter().any(|write| write.port == world.b.port));
+    world.end(&written).await;
+    assert_eq!(
+        (world.access(&world.a).await, world.access(&world.b).await),
+        ("00".into(), "10".into())
+    );
+}
