@@ -23,7 +23,11 @@ async fn the_page_shows_load_lag_workers_and_errors() {
     prepare(&source, &options).await;
     let columns = "id INT PRIMARY KEY, v VARCHAR(30)";
     source.exec(&format!("CREATE TABLE sbtest.`{TRAP}` ({columns})")).await;
-    let daemon = csa_tests::Daemon::builder(&source, &target).start();
+    let archive = tempfile::tempdir().expect("a folder");
+    let daemon = csa_tests::Daemon::builder(&source, &target)
+        .set("archive.url", format!("file://{}", archive.path().display()))
+        .set("archive.interval", "1s")
+        .start();
     daemon.wait_drained(&source, &target, DRAIN).await;
     Load::run(&source, &options, Duration::from_secs(4)).await;
     daemon.wait_drained(&source, &target, DRAIN).await;
@@ -56,6 +60,7 @@ async fn the_page_shows_load_lag_workers_and_errors() {
     );
     assert!(document.contains("<dd class=\"value\">0 s</dd>"), "lag\n{document}");
     assert!(document.contains("applying "), "what the workers did\n{document}");
+    assert!(document.contains(": everything that was received is archived"), "{document}");
     assert!(!document.contains("does not answer"), "{document}");
 
     // The target has a row that the source then inserts: the channel stops, and the page says why.

@@ -24,6 +24,7 @@ class ChannelSection {
     this.pipe = new Pipe();
     this.copying = new CopyBar();
     this.verifying = new VerifyLine();
+    this.archiving = new ArchiveLine();
     this.incidents = new Incidents();
     const backlog = [{ name: "backlog", column: "backlog_transactions" }];
     const rates = [
@@ -46,7 +47,8 @@ class ChannelSection {
     const charts = element("div", { class: "stack" }, ...this.charts.map((chart) => chart.figure));
     this.section = element("section", { class: "channel" },
       element("header", { class: "head" }, this.heading, this.state, this.detail, this.runbook, this.standing),
-      this.errors, this.copying.figure, this.verifying.figure, element("div", { class: "way" }, this.figures, this.pipe.figure),
+      this.errors, this.copying.figure, this.verifying.figure, this.archiving.figure,
+      element("div", { class: "way" }, this.figures, this.pipe.figure),
       element("div", { class: "body" }, charts, element("div", { class: "stack" }, this.incidents.figure, this.timeline.figure)),
       this.facts,
       this.earlierPart);
@@ -67,6 +69,7 @@ class ChannelSection {
     this.showFacts(view);
     this.copying.show(view);
     this.verifying.show(view);
+    this.archiving.show(view);
     this.pipe.show(view, past);
     this.incidents.show(incidents, history.now);
     this.charts.forEach((chart) => chart.draw(history, past));

@@ -10,7 +10,7 @@ use csa_provider::binlog::Uuid;
 const HTML: &str = include_str!("page.html");
 const STYLES: [&str; 3] =
     [include_str!("page.css"), include_str!("overview.css"), include_str!("channel.css")];
-const SCRIPTS: [&str; 13] = [
+const SCRIPTS: [&str; 14] = [
     include_str!("format.js"),
     include_str!("words.js"),
     include_str!("advice.js"),
@@ -20,6 +20,7 @@ const SCRIPTS: [&str; 13] = [
     include_str!("pipe.js"),
     include_str!("copying.js"),
     include_str!("verifying.js"),
+    include_str!("archiving.js"),
     include_str!("incidents.js"),
     include_str!("channel.js"),
     include_str!("overview.js"),
