@@ -1,5 +1,8 @@
 // The comparisons that the daemon makes on its own: the last result, its age, and the progress of the next.
 
+// A time in UTC, as files and logs have it.
+const MOMENT = /\d{4}-\d\d-\d\dT[\d:.]+Z/;
+
 class VerifyLine {
   constructor() {
     this.result = element("p", {});
@@ -18,6 +21,7 @@ class VerifyLine {
       ? `; ${count(progress.tables_done)} of ${plural(progress.tables, "table")}, ${count(progress.rows)} of about ` +
         `${plural(Math.max(progress.rows_estimated, progress.rows), "row")} of ${progress.table || "the next"}`
       : "";
-    say(this.progress, `${words(verify.state || "waiting")}: ${verify.detail}${rows}`);
+    const detail = verify.detail.replace(MOMENT, (time) => clock(Date.parse(time) / 1000));
+    say(this.progress, `${words(verify.state || "waiting")}: ${detail}${rows}`);
   }
 }
