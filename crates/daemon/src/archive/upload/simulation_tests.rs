@@ -185,6 +185,7 @@ impl World {
             interval: Duration::from_secs(random.random_range(1..4)),
             keep: None,
             is_required: random.random(),
+            is_alone: false,
             compression: if random.random() { Compression::Zstd } else { Compression::None },
             file_size: random.random_range(500..4000),
         };
@@ -224,7 +225,8 @@ impl World {
             source,
             Arc::clone(&self.status),
         );
-        self.uploaders.push(tokio::spawn(uploader.run(CancellationToken::new())));
+        let run = async move { drop(uploader.run(CancellationToken::new()).await) };
+        self.uploaders.push(tokio::spawn(run));
     }
 
     async fn receive(&mut self, gno: u64) {
