@@ -209,7 +209,7 @@ async fn what_needs_a_target_is_refused_and_nothing_is_shown_of_one() {
         &["pause"][..],
         &["resume"],
         &["skip", &format!("{}:1", &before[..36])],
-        &["until", "--sql-after-gtids", &executed],
+        &["until", "--after-gtids", &executed],
         &["set", "worker_count", "4"],
         &["verify"],
         &["copy", "--plan"],
