@@ -102,7 +102,7 @@ async fn of_two_daemons_one_archives_and_the_other_says_why_not() {
     let one = alone(&source, archive.path()).set("source.server_id", 77).start();
     let load = Load::start(&source, &busy());
     eventually("files", DRAIN, async || view(&one)["files_total"].as_u64() > Some(1)).await;
-    // The same channel on another host.
+    // It is the same channel on another host.
     let other = alone(&source, archive.path()).set("source.server_id", 77).start();
     wait_state(&other, 0, "failed").await;
     let error = channel(&other)["last_error"]["message"].as_str().unwrap_or_default().to_owned();
@@ -133,7 +133,9 @@ async fn of_two_daemons_one_archives_and_the_other_says_why_not() {
 async fn an_archive_that_is_away_holds_everything_and_a_purge_makes_a_gap() {
     let source = Server::start("source", &[]);
     let archive = folder();
-    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)").await;
+    source
+        .exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+        .await;
     // This is not what the source still has.
     source.exec("INSERT INTO d.t (b) VALUES ('gone'); FLUSH BINARY LOGS").await;
     source.exec("PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY").await;
@@ -176,7 +178,7 @@ async fn an_archive_that_is_away_holds_everything_and_a_purge_makes_a_gap() {
     archived(&daemon, &source).await;
     assert_eq!(view(&daemon)["missing_transactions_total"], 1, "{}", view(&daemon));
 
-    // A source that was reset is refused, until its channel begins anew.
+    // A source that was reset is refused, until its channel begins again.
     assert!(daemon.terminate().success());
     source.exec("RESET BINARY LOGS AND GTIDS").await;
     source.exec(row).await;
@@ -196,8 +198,7 @@ async fn what_needs_a_target_is_refused_and_nothing_is_shown_of_one() {
     let archive = folder();
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
     let before = source.gtid_executed().await;
-    let daemon =
-        alone(&source, archive.path()).set("applier.start_from", before.as_str()).start();
+    let daemon = alone(&source, archive.path()).set("applier.start_from", before.as_str()).start();
     source.exec("INSERT INTO d.t VALUES (1)").await;
     archived(&daemon, &source).await;
     let executed = source.gtid_executed().await;
@@ -238,11 +239,15 @@ async fn what_needs_a_target_is_refused_and_nothing_is_shown_of_one() {
     let metrics = daemon.metrics();
     let of_channel: Vec<&str> =
         metrics.lines().filter(|line| line.contains("channel=\"test\"")).collect();
-    for absent in ["csa_applier_", "csa_scheduler_", "csa_end_to_end", "csa_desired_", "csa_bottleneck"] {
+    for absent in
+        ["csa_applier_", "csa_scheduler_", "csa_end_to_end", "csa_desired_", "csa_bottleneck"]
+    {
         let found = of_channel.iter().find(|line| line.starts_with(absent));
         assert_eq!(found, None);
     }
-    for present in ["csa_lag_seconds", "csa_archive_lag_seconds", "csa_backlog_bytes", "csa_relaystore_bytes"] {
+    for present in
+        ["csa_lag_seconds", "csa_archive_lag_seconds", "csa_backlog_bytes", "csa_relaystore_bytes"]
+    {
         assert!(of_channel.iter().any(|line| line.starts_with(present)), "{present}: {metrics}");
     }
     let schemas = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name='csa'";
@@ -275,7 +280,10 @@ async fn the_guide_without_a_target_works_as_written() {
         .take("toml")
         .replace("\"db1.example.com\"", &format!("\"127.0.0.1\"\nport = {}", source.port))
         .replace("/etc/csa-daemon", &secret)
-        .replace("s3://backups/mysql", &format!("file://{}\"\ninterval = \"1s", archive.path().display()));
+        .replace(
+            "s3://backups/mysql",
+            &format!("file://{}\"\ninterval = \"1s", archive.path().display()),
+        );
     let daemon =
         Daemon::builder(&source, &source).without_channels().append(&format!("\n{file}")).start();
     archived(&daemon, &source).await;

@@ -39,7 +39,7 @@ pub(crate) enum ArchiveError {
     /// Another daemon has written the index of this number first.
     #[error("archive {url}: another daemon writes to it, too: file {number} is already there")]
     Overtaken { url: String, number: u64 },
-    /// What is to be archived is damaged on its way.
+    /// The transactions that are to be archived are damaged.
     #[error("relay store: {0}")]
     Relay(csa_relaystore::disk::Error),
     /// The URL or an option of it is wrong.

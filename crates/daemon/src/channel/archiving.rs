@@ -59,7 +59,9 @@ impl Channel {
             let error = match ended {
                 Ok(()) => return Ok(ON_REQUEST),
                 Err(ChannelError::Archive(ArchiveError::Relay(error))) => {
-                    let disk::Error::Damaged { transaction, .. } = error else { return Err(error.into()) };
+                    let disk::Error::Damaged { transaction, .. } = error else {
+                        return Err(error.into());
+                    };
                     error!(%error, "cutting the relay store there and fetching the rest from the source again");
                     self.reception.discard(&self.settings, transaction).await?;
                     continue;
@@ -78,7 +80,11 @@ impl Channel {
     }
 
     /// Finds the place where the archive ends and receives from there, until that succeeds; `None` when stopped.
-    async fn attached(&self, options: &ArchiveOptions, stop: &CancellationToken) -> Option<Received> {
+    async fn attached(
+        &self,
+        options: &ArchiveOptions,
+        stop: &CancellationToken,
+    ) -> Option<Received> {
         let mut pauses = Pauses::new(&self.settings);
         loop {
             self.watch.opening();
@@ -109,7 +115,8 @@ impl Channel {
     /// Returns everything that need not be received: what is archived, or what lies before the archive.
     async fn place(&self, options: &ArchiveOptions) -> Result<GtidSet, ChannelError> {
         let settings = &self.settings;
-        let end = archive_end(options, &settings.name, settings.directory()).await?;
+        let end = archive_end(options, &settings.name, settings.directory(), &self.watch.archive())
+            .await?;
         self.watch.done(StartStep::Position);
         let ask = async |known: Option<&Known>| preflight(&settings.source, known).await;
         let Some(archived) = &end.archived else {
@@ -131,7 +138,7 @@ impl Channel {
         let known = Known { received, foreign: Foreign::default() };
         match ask(Some(&known)).await {
             Ok(_) => Ok(archived.clone()),
-            // The relay store may have something for the archive, and reception waits for the source by itself.
+            // The relay store may have something for the archive, and reception waits for the source on its own.
             Err(PreflightError::Unreachable(_)) => Ok(archived.clone()),
             // What was received before the gap is archived first.
             Err(PreflightError::Purged(why)) if known.received == *archived => {

@@ -46,7 +46,7 @@ impl From<PreflightError> for ChannelError {
 pub(super) enum Absent {
     Source,
     Target,
-    /// Of a channel without a target.
+    /// It takes the place of a target.
     Archive,
 }
 

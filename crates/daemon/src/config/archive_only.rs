@@ -33,7 +33,9 @@ pub(super) fn archives_only(channel: &Table, is_shared: bool) -> Result<bool, Co
         let key = match (channel.get(name), section(name)) {
             (None, _) => continue,
             // Where the stream begins is a question for an archive, too.
-            (_, Some(keys)) => keys.keys().find(|key| (name, key.as_str()) != ("applier", "start_from")),
+            (_, Some(keys)) => {
+                keys.keys().find(|key| (name, key.as_str()) != ("applier", "start_from"))
+            }
             (Some(_), None) => {
                 return wrong(needs_target(name));
             }
@@ -103,7 +105,7 @@ user = "repl"
 password = "secret"
 server_id = 4201
 [channel.archive]
-url = "file:///srv/archive"
+url = "file:///tmp"
 "#;
 
     fn error(text: &str) -> String {
@@ -117,10 +119,11 @@ url = "file:///srv/archive"
         assert!(channel.archives_only() && !channel.relay.archived);
         assert!(channel.archive.as_ref().is_some_and(|archive| archive.is_required));
         assert!(channel.check_target("verify").is_err_and(|why| why.contains("verify")));
-        let with_target = format!("{MINIMAL}[channel.target]\nuser = \"csa\"\npassword = \"secret\"\n");
+        let with_target =
+            format!("{MINIMAL}[channel.target]\nuser = \"csa\"\npassword = \"secret\"\n");
         let config = Config::parse(&with_target).expect("valid");
         assert!(!config.channels[0].archives_only() && config.channels[0].relay.archived);
-        let said = error(&MINIMAL.replace("[channel.archive]\nurl = \"file:///srv/archive\"\n", ""));
+        let said = error(&MINIMAL.replace("[channel.archive]\nurl = \"file:///tmp\"\n", ""));
         assert!(said.contains("target: missing; it must be set"), "{said}");
     }
 
@@ -139,7 +142,10 @@ url = "file:///srv/archive"
     fn keys_that_need_a_target_are_refused_by_name() {
         for (section, key) in [
             ("[channel.applier]\nworker_count = 4", "applier.worker_count"),
-            ("[channel.applier]\nuntil = { sql_before_time = \"2026-03-01T18:00:00Z\" }", "applier.until"),
+            (
+                "[channel.applier]\nuntil = { sql_before_time = \"2026-03-01T18:00:00Z\" }",
+                "applier.until",
+            ),
             ("[channel.applier]\nstart_from = \"copy\"", "applier.start_from"),
             ("[channel.applier]\nstart_from = \"target\"", "applier.start_from"),
             ("[channel.copy]\nlanes = 2", "copy.lanes"),
@@ -150,7 +156,8 @@ url = "file:///srv/archive"
             let said = error(&format!("{MINIMAL}{section}\n"));
             assert!(said.contains(key) && said.contains("[channel.target]"), "{section}: {said}");
         }
-        let said = error(&MINIMAL.replace("name = \"orders\"", "name = \"orders\"\nstandby = true"));
+        let said =
+            error(&MINIMAL.replace("name = \"orders\"", "name = \"orders\"\nstandby = true"));
         assert!(said.contains("standby: needs [channel.target]"), "{said}");
         let said = error(&format!("{MINIMAL}required = false\n"));
         assert!(said.contains("archive.required: false"), "{said}");

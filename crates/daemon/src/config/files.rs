@@ -131,7 +131,8 @@ fn with_defaults(mut channel: Value, defaults: Option<&Table>) -> Value {
     if let (Some(own), Some(defaults)) = (channel.as_table_mut(), defaults) {
         // The rest of the defaults is for channels that apply something.
         let has_target = own.contains_key("target") || defaults.contains_key("target");
-        let defaults = defaults.iter().filter(|(key, _)| has_target || !OF_TARGET.contains(&key.as_str()));
+        let defaults =
+            defaults.iter().filter(|(key, _)| has_target || !OF_TARGET.contains(&key.as_str()));
         for (key, value) in defaults {
             match (own.get_mut(key), value) {
                 (None, value) => {

@@ -47,7 +47,7 @@ pub(crate) struct ChannelSettings {
     pub(crate) name: String,
     pub(crate) source: SourceOptions,
     pub(crate) relay: RelayStoreOptions,
-    /// Of a channel that only archives it is nobody's address, and never connected to.
+    /// A channel that only archives has no address here, and never connects to it.
     pub(crate) target: Target,
     pub(crate) applier: ApplierOptions,
     pub(crate) limits: GroupLimits,
@@ -161,15 +161,16 @@ pub(super) fn resolve(
         Some(target) => (target.connect_retry, target.connect_retry_max),
         None => (channel.source.connect_retry, channel.source.connect_retry_max),
     };
+    let mut unsafe_receiver = Vec::new();
+    let notify = notify::settings(channel.notify, &mut unsafe_receiver)?;
+    warnings.extend(unsafe_receiver.into_iter().map(|w| format!("channel {name:?}: {w}")));
+    let source = source(channel.source)?;
     let target = match channel.target {
         Some(config) => target(config, &channel.applier)?,
         None => no_target(),
     };
-    let mut unsafe_receiver = Vec::new();
-    let notify = notify::settings(channel.notify, &mut unsafe_receiver)?;
-    warnings.extend(unsafe_receiver.into_iter().map(|w| format!("channel {name:?}: {w}")));
     Ok(ChannelSettings {
-        source: source(channel.source)?,
+        source,
         relay,
         applier: ApplierOptions {
             channel: name.clone(),

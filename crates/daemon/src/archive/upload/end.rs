@@ -4,16 +4,16 @@ use std::path::Path;
 
 use csa_provider::binlog::GtidSet;
 
-use super::ArchiveOptions;
 use super::marker::MarkerFile;
+use super::{ArchiveOptions, ArchiveStatus};
 use crate::archive::store::{Archive, ArchiveError, Result};
 
-/// What an archive has, and who wrote it.
+/// The end of an archive, and whether it was written from here.
 #[derive(Debug)]
 pub(crate) struct ArchiveEnd {
     /// Everything up to the end of the last history; `None` for an archive without one.
     pub(crate) archived: Option<GtidSet>,
-    /// The same without the last file.
+    /// Everything up to the last file, without that one.
     pub(crate) before_last: GtidSet,
     /// The channel's folder on this host remembers that the archive was written from here.
     pub(crate) is_known_here: bool,
@@ -27,9 +27,20 @@ pub(crate) async fn archive_end(
     options: &ArchiveOptions,
     channel: &str,
     directory: &Path,
+    status: &ArchiveStatus,
 ) -> Result<ArchiveEnd> {
     let archive = Archive::open(&options.location, channel)?;
-    let marker = MarkerFile::in_directory(directory);
+    // Whoever watches the archive sees that it is away.
+    if status.view().is_none() {
+        status.begins(archive.url());
+    }
+    let found = find(&archive, &MarkerFile::in_directory(directory)).await;
+    found.inspect_err(|error| {
+        status.failed(&error.to_string());
+    })
+}
+
+async fn find(archive: &Archive, marker: &MarkerFile) -> Result<ArchiveEnd> {
     let mut histories = archive.histories().await?;
     if let Some(why) = marker.missing_from(archive.url(), &histories) {
         let (url, what) = (archive.url().to_owned(), "looking for its last history".to_owned());

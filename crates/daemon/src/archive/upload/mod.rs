@@ -32,9 +32,9 @@ use super::layout;
 use super::store::{Archive, ArchiveError, ArchiveLocation, History, Result};
 use crate::host::{blocking, rfc3339};
 use continuation::{Continuation, Standing, continuation};
+pub(crate) use end::{ArchiveEnd, archive_end};
 use marker::MarkerFile;
 use part::{Finished, Made, PartError, PartMaker};
-pub(crate) use end::{ArchiveEnd, archive_end};
 pub(crate) use status::ArchiveStatus;
 
 /// Pause between two looks at a relay store that has nothing new.
@@ -195,12 +195,14 @@ impl Uploader {
         }
     }
 
-    /// Where nothing else keeps two daemons apart, the one that writes already is to win: it adds its next file while
-    /// this one waits.
+    /// Waits whether the daemon that wrote the last file adds another one: where nothing else keeps two daemons apart, the
+    /// one that already writes is to win.
     async fn let_another_be_first(&self, tail: &Tail) -> Result<()> {
         let another = tail.writer.as_ref().filter(|writer| **writer != self.writer);
         let Some(another) = another.filter(|_| self.options.is_alone) else { return Ok(()) };
-        self.status.waits(&format!("daemon {another} wrote the last file: waiting whether it adds another one"));
+        self.status.waits(&format!(
+            "daemon {another} wrote the last file: waiting whether it adds another one"
+        ));
         let until = Instant::now() + self.options.interval * 2;
         while Instant::now() < until {
             if tail.history.index(tail.next).await?.is_some() {
@@ -383,9 +385,9 @@ impl Uploader {
             match decided {
                 Continuation::Same { missing } => return Ok(missing),
                 Continuation::Other(why) => return Err(why),
-                Continuation::AskSource => self.status.waits(
-                    "waiting for the source: only it can say whether the archive continues",
-                ),
+                Continuation::AskSource => self
+                    .status
+                    .waits("waiting for the source: only it can say whether the archive continues"),
             }
             tokio::time::sleep(LOOK).await;
         }

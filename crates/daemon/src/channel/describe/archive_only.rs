@@ -1,4 +1,4 @@
-//! What the view of a channel says that only archives: how far the archive is behind what was received. Pure.
+//! The view of a channel that only archives: its state, and what was received and is not archived. Pure.
 
 use csa_provider::binlog::GtidSet;
 
@@ -27,7 +27,7 @@ impl ArchiveOnly {
         let transactions = facts.archived.as_ref().map(to_archive);
         let bytes = archive.map_or(0, |archive| archive.pending_bytes);
         let lag = archive.and_then(|archive| archive.lag_seconds);
-        // Without the source nobody knows what else there is.
+        // Without the source it is not known what else there is.
         let lag = lag.filter(|lag| *lag > 0.0 || progress.is_current(at.instant));
         Some(Self {
             state: state(facts, archive, transactions),
@@ -74,7 +74,7 @@ fn state(
     }
 }
 
-/// The first that holds.
+/// Returns the first state that holds: a full disk, a server or store that is away, and last the progress.
 fn running(
     facts: &Facts,
     archive: Option<&ArchiveView>,

@@ -17,7 +17,7 @@ pub(in crate::channel) enum Phase {
     Copying,
     WaitingForSource,
     WaitingForTarget,
-    /// Of a channel that only archives.
+    /// The archive is away, and there is no target.
     WaitingForArchive,
     Standby,
     Running,
