@@ -75,6 +75,8 @@ pub(crate) struct Uploader {
     /// Names this daemon in the indexes that it writes.
     writer: String,
     swept: Option<Instant>,
+    /// The file that another daemon was given the time to add.
+    left_to_another: Option<u64>,
 }
 
 /// The end of the archive, after which the next file is written.
@@ -129,6 +131,7 @@ impl Uploader {
             marker,
             writer: Uuid::new_v4().to_string(),
             swept: None,
+            left_to_another: None,
         }
     }
 
@@ -197,20 +200,25 @@ impl Uploader {
 
     /// Waits whether the daemon that wrote the last file adds another one: where nothing else keeps two daemons apart, the
     /// one that already writes is to win.
-    async fn let_another_be_first(&self, tail: &Tail) -> Result<()> {
+    async fn let_another_be_first(&mut self, tail: &Tail) -> Result<()> {
         let another = tail.writer.as_ref().filter(|writer| **writer != self.writer);
         let Some(another) = another.filter(|_| self.options.is_alone) else { return Ok(()) };
+        if self.left_to_another == Some(tail.next) {
+            return Ok(());
+        }
         self.status.waits(&format!(
             "daemon {another} wrote the last file: waiting whether it adds another one"
         ));
         let until = Instant::now() + self.options.interval * 2;
         while Instant::now() < until {
-            if tail.history.index(tail.next).await?.is_some() {
+            // A store that does not answer says nothing about the other daemon, and no index is written twice.
+            if tail.history.index(tail.next).await.is_ok_and(|index| index.is_some()) {
                 let url = self.archive.url().to_owned();
                 return Err(ArchiveError::Overtaken { url, number: tail.next });
             }
             tokio::time::sleep(self.options.interval / 4).await;
         }
+        self.left_to_another = Some(tail.next);
         Ok(())
     }
 

@@ -37,7 +37,7 @@ type Judgement = std::result::Result<(), String>;
 /// Transactions of a run.
 const TRANSACTIONS: u64 = 60;
 /// Virtual time after which reception that still waits for the archive waits for ever.
-const ENDLESS: Duration = Duration::from_secs(7200);
+const ENDLESS: Duration = Duration::from_secs(86_400);
 
 /// A store in memory with the faults of a seed.
 #[derive(Debug)]
