@@ -2,11 +2,15 @@
 //! its checkpoint: no other state says how far it is. One daemon at a time adds files, because each index is created
 //! once; the daemon that finds its number taken leaves the archive to the other one.
 
+use std::time::Duration;
+
 use csa_applier::StartFrom;
 use csa_provider::binlog::GtidSet;
+use csa_provider::seams::SystemChance;
 use csa_provider::source::{Foreign, Known, PreflightError, SourceFacts, preflight};
 use csa_relaystore::disk;
 use csa_relaystore::opening::RelayStore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -19,11 +23,9 @@ use super::start_steps::StartStep;
 use crate::archive::store::ArchiveError;
 use crate::archive::upload::{ArchiveEnd, ArchiveOptions, Uploader, archive_end};
 use crate::host::state_dir;
-use csa_provider::seams::SystemChance;
-use tokio::time::Instant;
 
 /// Time between two looks at what is left to archive after the end of reception.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(250);
 
 impl Channel {
     /// Checks what a start needs of the source; writes nothing. Returns the reason why it does not answer.
