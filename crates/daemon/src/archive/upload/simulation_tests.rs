@@ -165,7 +165,7 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let limit = if random.random_ratio(1, 3) { 12_000 } else { 0 };
-        let is_alone = seed % 3 == 0;
+        let is_alone = seed.is_multiple_of(3);
         let relay = RelayStoreOptions {
             directory: "/relay".into(),
             segment_size: 2000,
