@@ -230,7 +230,10 @@ impl DaemonBuilder {
             root.insert("claims".into(), self.claims.clone().into());
         }
         let channels = self.channels.iter().cloned().map(Value::from);
-        root.insert("channel".into(), Value::Array(channels.collect()));
+        // Those that are appended need the name.
+        if !self.channels.is_empty() {
+            root.insert("channel".into(), Value::Array(channels.collect()));
+        }
         root.to_string() + &self.appended
     }
 }

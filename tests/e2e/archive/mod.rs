@@ -1,6 +1,7 @@
 //! The archive of a channel: what it holds, what a restore makes of it, and the day on which everything around it
 //! goes wrong.
 
+mod alone;
 mod faults;
 mod restore;
 

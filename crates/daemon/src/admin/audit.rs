@@ -66,9 +66,12 @@ impl Daemon {
     ) -> impl Future<Output = ()> + use<> {
         let AuditEntry { channel: name, action, by, peer, detail, .. } = &entry;
         info!(channel = name, action, by, peer, detail, "command carried out");
+        let settings = channel.settings();
         let task = match Arc::clone(&self.audit_room).try_acquire_owned() {
+            // The log has it; there is no schema csa.
+            _ if settings.archives_only() => None,
             Ok(room) => {
-                let target = channel.settings().target.clone();
+                let target = settings.target.clone();
                 Some(tokio::spawn(write(target, entry, room, self.stop.clone())))
             }
             Err(_) => {

@@ -57,7 +57,7 @@ pub(crate) struct FileIndex {
     /// The server that wrote the events, as far as it is known.
     pub(crate) source_uuid: String,
     pub(crate) source_version: String,
-    /// A random number of the daemon's run that wrote it.
+    /// The daemon that wrote it: the UUID in the channel's folder on its host.
     pub(crate) writer: String,
     pub(crate) written: String,
 }

@@ -39,9 +39,19 @@ pub(crate) enum ArchiveError {
     /// Another daemon has written the index of this number first.
     #[error("archive {url}: another daemon writes to it, too: file {number} is already there")]
     Overtaken { url: String, number: u64 },
+    /// The transactions that are to be archived are damaged.
+    #[error("relay store: {0}")]
+    Relay(csa_relaystore::disk::Error),
     /// The URL or an option of it is wrong.
     #[error("{0}")]
     Location(String),
+}
+
+impl ArchiveError {
+    /// A further attempt to write is for the channel to decide.
+    pub(super) const fn is_of_channel(&self) -> bool {
+        matches!(self, Self::Overtaken { .. } | Self::Relay(_))
+    }
 }
 
 pub(crate) type Result<T> = std::result::Result<T, ArchiveError>;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use csa_provider::binlog::Gtid;
 use csa_provider::seams::{Backoff, SystemChance};
-use csa_provider::source::ReceptionEnd;
+use csa_provider::source::{PreflightError, ReceptionEnd};
 use tokio::time::Instant;
 use tracing::info;
 
+use crate::archive::store::ArchiveError;
 use crate::config::ChannelSettings;
 
 /// Why a channel ended, or did not start.
@@ -27,8 +28,17 @@ pub(crate) enum ChannelError {
     /// Nothing more will come from the source; everything that came is committed.
     #[error(transparent)]
     Reception(#[from] ReceptionEnd),
+    /// The archive of a channel without a target.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     #[error("{0}")]
     State(String),
+}
+
+impl From<PreflightError> for ChannelError {
+    fn from(error: PreflightError) -> Self {
+        Self::Source(error)
+    }
 }
 
 /// A server that does not answer, as opposed to one that refuses.
@@ -36,6 +46,8 @@ pub(crate) enum ChannelError {
 pub(super) enum Absent {
     Source,
     Target,
+    /// It takes the place of a target.
+    Archive,
 }
 
 impl ChannelError {
@@ -47,6 +59,7 @@ impl ChannelError {
             }
             Self::Target(csa_applier::PreflightError::Unreachable(_)) => Some(Absent::Target),
             Self::Applier(error) if !error.class().is_failure() => Some(Absent::Target),
+            Self::Archive(ArchiveError::Away { .. }) => Some(Absent::Archive),
             _ => None,
         }
     }
@@ -68,6 +81,7 @@ impl ChannelError {
         match self {
             Self::Applier(error) => error.may_pass(),
             Self::Reception(end) => !end.error.is_of_transaction(),
+            Self::Archive(_) => !self.is_fenced(),
             Self::Refused(_)
             | Self::Source(_)
             | Self::Target(_)
@@ -87,7 +101,11 @@ impl ChannelError {
 
     /// Another daemon has the channel, so this one must not receive for it.
     pub(super) fn is_fenced(&self) -> bool {
-        matches!(self, Self::Applier(csa_applier::Error::Fenced { .. }))
+        matches!(
+            self,
+            Self::Applier(csa_applier::Error::Fenced { .. })
+                | Self::Archive(ArchiveError::Overtaken { .. })
+        )
     }
 
     /// Another daemon has the channel, and this one had it never or not any more.
@@ -96,10 +114,13 @@ impl ChannelError {
             || matches!(self, Self::Applier(csa_applier::Error::Held { by_another: true, .. }))
     }
 
-    /// The target is away, or busy with what this daemon left there; what was received is still wanted.
+    /// The target or the archive is away, or the target is busy with what this daemon left there; what was received is
+    /// still wanted.
     pub(super) fn is_worth_receiving(&self) -> bool {
         let by_another = self.is_held_by_another();
-        matches!(self, Self::Target(_)) || (self.absent() == Some(Absent::Target) && !by_another)
+        matches!(self, Self::Target(_))
+            || self.absent() == Some(Absent::Archive)
+            || (self.absent() == Some(Absent::Target) && !by_another)
     }
 }
 
@@ -164,6 +185,7 @@ impl Pauses {
             match server {
                 Absent::Source => info!(seconds, "source available again"),
                 Absent::Target => info!(seconds, "target available again"),
+                Absent::Archive => info!(seconds, "archive available again"),
             }
         }
     }

@@ -24,6 +24,9 @@ use crate::config::ChannelSettings;
 use crate::host::state_dir;
 use crate::verify::Scope;
 
+/// Why a channel stopped that was told to.
+pub(super) const ON_REQUEST: &str = "stopped on request";
+
 /// A channel from one start to its end, through as many pipelines as it takes.
 #[derive(Debug)]
 pub(super) struct Channel {
@@ -43,6 +46,9 @@ impl Channel {
 
     /// Checks everything that a start does, and takes nothing; see [`Looks::preflight`].
     pub(super) async fn preflight(&self) -> Result<Option<String>, String> {
+        if self.settings.archives_only() {
+            return self.preflight_archive().await;
+        }
         self.looks().preflight(&self.kept).await
     }
 
@@ -59,7 +65,12 @@ impl Channel {
         stop: CancellationToken,
         kill: CancellationToken,
     ) -> Result<(), ChannelError> {
-        let outcome = self.run_pipelines(&stop, &kill).await;
+        let outcome = match &self.settings.archive {
+            Some(options) if options.is_alone => {
+                self.run_archive(options, &stop).await.map(str::to_owned)
+            }
+            _ => self.run_pipelines(&stop, &kill).await,
+        };
         match &outcome {
             Ok(why) => self.watch.stopped(why),
             Err(error) => {
@@ -79,7 +90,6 @@ impl Channel {
         stop: &CancellationToken,
         kill: &CancellationToken,
     ) -> Result<String, ChannelError> {
-        const ON_REQUEST: &str = "stopped on request";
         // Kept over all pipelines, and free once this returns: a skip, which needs it too, ends the
         // run first.
         let Some(identity) = self.claimed(stop).await else { return Ok(ON_REQUEST.to_owned()) };
@@ -190,7 +200,7 @@ impl Channel {
 
     /// Shows the error that ended a run, and waits until the next. A stop, which every other command begins with,
     /// ends the wait: then it returns `false`.
-    async fn waits_to_try_again(
+    pub(super) async fn waits_to_try_again(
         &self,
         error: &ChannelError,
         pause: Duration,
@@ -217,7 +227,7 @@ impl Channel {
     }
 
     /// Claims the identity, trying until it is free; `None` when stopped.
-    async fn claimed(&self, stop: &CancellationToken) -> Option<Identity> {
+    pub(super) async fn claimed(&self, stop: &CancellationToken) -> Option<Identity> {
         let mut pauses = Pauses::new(&self.settings);
         loop {
             let error = match self.claim() {
@@ -263,7 +273,7 @@ impl Channel {
 
     /// Shows the error and waits: briefly for an absent server, longer where somebody has to act.
     /// `false` when stopped.
-    async fn is_worth_another_try(
+    pub(super) async fn is_worth_another_try(
         &self,
         error: &ChannelError,
         pauses: &mut Pauses,
@@ -274,6 +284,7 @@ impl Channel {
         match absent {
             Some(Absent::Source) => self.watch.waiting_for_source(&error.to_string()),
             Some(Absent::Target) => self.watch.waiting_for_target(&error.to_string()),
+            Some(Absent::Archive) => self.watch.waiting_for_archive(&error.to_string()),
             None => self.watch.refused(error),
         }
         self.watch.tries_again(pause);

@@ -1,5 +1,6 @@
 //! One channel: its supervision, its runs, what changes while it runs, and its status.
 
+mod archiving;
 mod copy_check;
 mod describe;
 mod error;

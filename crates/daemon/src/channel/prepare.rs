@@ -82,7 +82,7 @@ impl Looks<'_> {
         };
         match error.absent() {
             None => Err(error.to_string()),
-            Some(Absent::Source) => Ok(Some(error.to_string())),
+            Some(Absent::Source | Absent::Archive) => Ok(Some(error.to_string())),
             // The other server may have something to refuse meanwhile.
             Some(Absent::Target) => {
                 match csa_provider::source::preflight(&settings.source, None).await {

@@ -223,11 +223,19 @@ impl Reception {
         halt: &CancellationToken,
     ) -> Result<Option<JoinHandle<()>>, ChannelError> {
         let Some(options) = &settings.archive else { return Ok(None) };
+        // Without a target the channel itself fills it (archiving.rs).
+        if options.is_alone {
+            return Ok(None);
+        }
         let (source, status) = (self.watch.source(), self.watch.archive());
-        let (name, directory) = (&settings.name, settings.directory());
-        let uploader = Uploader::new(options, name, directory, Arc::clone(store), source, status);
+        let directory = settings.directory();
+        let writer = (settings.name.as_str(), replica_uuid(directory)?.to_string());
+        let uploader = Uploader::new(options, writer, directory, Arc::clone(store), source, status);
         let uploader = uploader.map_err(|error| ChannelError::State(error.to_string()))?;
-        Ok(Some(tokio::spawn(uploader.run(halt.clone()).in_current_span())))
+        let halt = halt.clone();
+        // Beside a target it never gives up.
+        let filled = async move { drop(uploader.run(halt).await) };
+        Ok(Some(tokio::spawn(filled.in_current_span())))
     }
 
     /// Cancel-safe: the next call carries it out, and the store stays locked until then.

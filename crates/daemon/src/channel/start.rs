@@ -37,16 +37,8 @@ impl StartKnowledge {
         reception: &Reception,
     ) -> Self {
         let executed = start_set(settings, start, target);
-        let options = settings.relay.clone();
         let from = executed.clone().unwrap_or_default();
-        let found = match reception.received(settings, &from).await {
-            Some(received) => RelaySurvey { received, follows: true },
-            // A store that can't be read is reported when it is opened.
-            None => {
-                let looked = blocking(move || survey(&options, &from)).await;
-                looked.ok().and_then(Result::ok).flatten().unwrap_or_default()
-            }
-        };
+        let found = relayed(settings, reception, &from).await;
         let known = executed.map(|mut received| {
             // Only a store that is kept spares the source: one that does not follow is emptied when
             // it is opened.
@@ -57,6 +49,21 @@ impl StartKnowledge {
         });
         Self { known, relayed: found.received }
     }
+}
+
+/// Looks at what the relay store has for somebody who continues after `from`.
+pub(super) async fn relayed(
+    settings: &Arc<ChannelSettings>,
+    reception: &Reception,
+    from: &GtidSet,
+) -> RelaySurvey {
+    if let Some(received) = reception.received(settings, from).await {
+        return RelaySurvey { received, follows: true };
+    }
+    let (options, from) = (settings.relay.clone(), from.clone());
+    // A store that can't be read is reported when it is opened.
+    let looked = blocking(move || survey(&options, &from)).await;
+    looked.ok().and_then(Result::ok).flatten().unwrap_or_default()
 }
 
 /// Everything the target has executed of this channel; `None` where the source decides.

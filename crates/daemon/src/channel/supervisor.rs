@@ -347,6 +347,7 @@ impl Supervisor {
     /// The channel does not run.
     pub(crate) async fn set_paused(&self, paused: Option<Paused>) -> Done<()> {
         let state = self.state.lock().await;
+        self.check_target("a pause")?;
         if !state.is_alive() {
             return Err(self.not_running("restart it first"));
         }
@@ -364,6 +365,7 @@ impl Supervisor {
     pub(crate) async fn set_until(&self, until: Option<Until>) -> Done<Option<Until>> {
         let mut state = self.state.lock().await;
         self.check_present()?;
+        self.check_target("an end")?;
         if self.started_with().applier.standby && until.is_some() {
             // It would stop here, and the other daemon would resume beyond it.
             return Err(Refusal::state(
@@ -408,6 +410,7 @@ impl Supervisor {
     pub(crate) async fn skip(&self, gtid: &Gtid, sender: &Sender) -> Done<()> {
         let mut state = self.state.lock().await;
         self.check_present()?;
+        self.check_target("a skip")?;
         // Alive and failed: its start is refused and retried.
         if state.is_alive() && !self.watch.has_failed() {
             return Err(Refusal::state(
@@ -486,7 +489,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until everything in `set` is committed on the target; returns what is missing after
+    /// Waits until everything in `set` is committed on the target, or archived without one; returns what is missing after
     /// `timeout`, or when the channel is removed. The wait continues while the channel is stopped, like
     /// the server's `WAIT_FOR_EXECUTED_GTID_SET`.
     pub(crate) async fn wait_for(&self, set: &GtidSet, timeout: Duration) -> GtidSet {
@@ -538,6 +541,12 @@ impl Supervisor {
         let fix =
             "csa-daemon fleet names the daemon that has the channel: send the command to that one";
         Some(Refusal::state(format!("channel {}: {detail}", self.name), fix))
+    }
+
+    /// Refuses a command that has no sense for a channel that only archives.
+    pub(crate) fn check_target(&self, what: &str) -> Done<()> {
+        let fix = "stop and restart end and begin a channel that only archives; wait waits until transactions are archived";
+        self.started_with().check_target(what).map_err(|why| Refusal::state(why, fix))
     }
 
     fn not_running(&self, fix: &str) -> Refusal {

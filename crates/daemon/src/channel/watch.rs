@@ -53,8 +53,10 @@ struct Watched {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The target; another server may take its place at any time.
+    /// The target, unless the channel only archives; another server may take its place at any time.
     target: Option<Target>,
+    /// A channel without a target has its archive and its relay store.
+    has_archive: bool,
     target_version: Option<String>,
     progress: CollectedProgress,
     meter: Meter,
@@ -102,10 +104,7 @@ impl Watch {
                 archive: Arc::default(),
                 has_begun: AtomicBool::new(false),
                 clock: Arc::new(SystemClock),
-                inner: Mutex::new(Inner {
-                    target: Some(settings.target.clone()),
-                    ..Inner::default()
-                }),
+                inner: Mutex::new(Inner { target: target_of(settings), ..Inner::default() }),
             }),
         }
     }
@@ -115,7 +114,7 @@ impl Watch {
         let mut inner = self.shared.inner.lock();
         inner.phase = Phase::Starting;
         inner.next_attempt = None;
-        inner.target = Some(settings.target.clone());
+        inner.target = target_of(settings);
         inner.target_version = None;
         inner.progress.expect_heartbeats(settings.source.heartbeat_interval);
         inner.last_error = None;
@@ -206,13 +205,23 @@ impl Watch {
         inner.progress.attach(commits, status);
     }
 
+    /// A channel without a target receives, and fills its archive.
+    pub(super) fn archiving(&self) {
+        let mut inner = self.shared.inner.lock();
+        inner.enter(Phase::Running, "from the end of the archive");
+        inner.has_archive = true;
+        inner.last_error = None;
+        inner.stopped_at = None;
+    }
+
     /// Notes the version of the target that answered now.
     pub(super) fn target_version(&self, version: String) {
         self.shared.inner.lock().target_version = Some(version);
     }
 
     pub(super) fn is_taken(&self) -> bool {
-        self.shared.inner.lock().progress.is_taken()
+        let inner = self.shared.inner.lock();
+        inner.has_archive || inner.progress.is_taken()
     }
 
     /// The pipeline has ended; its totals stay.
@@ -244,6 +253,10 @@ impl Watch {
 
     pub(super) fn waiting_for_target(&self, why: &str) {
         self.phase(Phase::WaitingForTarget, why);
+    }
+
+    pub(super) fn waiting_for_archive(&self, why: &str) {
+        self.phase(Phase::WaitingForArchive, why);
     }
 
     /// Another daemon has the channel.
@@ -303,13 +316,21 @@ impl Watch {
         self.shared.inner.lock().enter(phase, detail);
     }
 
-    /// Everything committed on the target, as far as this process knows.
+    /// Everything committed on the target, as far as this process knows; without a target, everything archived.
     pub(super) fn executed(&self) -> GtidSet {
-        self.shared.inner.lock().progress.executed()
+        let inner = self.shared.inner.lock();
+        match inner.target {
+            Some(_) => inner.progress.executed(),
+            None => self.shared.archive.archived().unwrap_or_default(),
+        }
     }
 
     pub(super) fn has_executed(&self, set: &GtidSet) -> bool {
-        self.shared.inner.lock().progress.has_executed(set)
+        let inner = self.shared.inner.lock();
+        match inner.target {
+            Some(_) => inner.progress.has_executed(set),
+            None => set.is_subset_of(&self.shared.archive.archived().unwrap_or_default()),
+        }
     }
 
     /// No group and no statement is running.
@@ -382,6 +403,7 @@ impl Watch {
         let (memory, memory_short) = (controls.memory().usage(), controls.memory().is_short());
         let (reception, durations) = (source.reception(), durations.view());
         let archive = self.shared.archive.view();
+        let archived = self.shared.archive.archived();
         let source = source.view();
         let mut inner = self.shared.inner.lock();
         Facts {
@@ -392,10 +414,10 @@ impl Watch {
             settings: controls.view(),
             health: controls.health(),
             paused: controls.paused(),
-            target: (
-                inner.target.as_ref().map(|target| target.address()).unwrap_or_default(),
-                inner.target_version.clone(),
-            ),
+            target: inner
+                .target
+                .as_ref()
+                .map(|target| (target.address(), inner.target_version.clone())),
             source_delay,
             memory,
             memory_short,
@@ -410,12 +432,17 @@ impl Watch {
             copy: inner.copy.progress.clone().filter(|_| inner.phase == Phase::Copying),
             copy_check: inner.copy.check.clone(),
             archive,
+            archived,
             skipped: inner.skipped,
             next_attempt: inner.next_attempt,
             attempts: inner.attempts,
             last_error: inner.last_error.clone(),
         }
     }
+}
+
+fn target_of(settings: &ChannelSettings) -> Option<Target> {
+    (!settings.archives_only()).then(|| settings.target.clone())
 }
 
 impl IntakeObserver for Watch {

@@ -5,7 +5,7 @@ use std::path::Path;
 use csa_applier::AuditEntry;
 
 use super::output::say;
-use super::verify::chosen;
+use super::verify::chosen_with_target;
 use crate::config::{ChannelSettings, Config};
 use crate::host::{Failure, now_micros, runtime};
 
@@ -13,7 +13,7 @@ use crate::host::{Failure, now_micros, runtime};
 /// channel or to the only one in the file.
 pub(crate) fn adopt(path: &Path, channel: Option<&str>, from: &str) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let channels = chosen(&config, channel)?;
+    let channels = chosen_with_target(&config, channel, "adopt")?;
     let [settings] = channels.as_slice() else {
         let names: Vec<&str> = channels.iter().map(|channel| channel.name.as_str()).collect();
         let names = names.join(", ");

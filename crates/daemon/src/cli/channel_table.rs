@@ -24,7 +24,10 @@ pub(super) fn channel_table<'a>(
             or_dash(view.applied_transactions_per_second.map(|rate| format!("{rate:.0}"))),
             or_dash(view.seconds_to_drain.map(|seconds| format!("{seconds:.0} s"))),
             // Nothing holds up a channel that has nothing to do.
-            or_dash(Some(view.bottleneck.cause.clone()).filter(|_| view.lag_seconds != Some(0.0))),
+            or_dash(
+                Some(view.bottleneck.cause.clone())
+                    .filter(|cause| !cause.is_empty() && view.lag_seconds != Some(0.0)),
+            ),
             detail(view).to_owned(),
         ]
     };

@@ -94,7 +94,7 @@ async fn look(
         server_id: settings.source.server_id,
         discovers: settings.source.group.is_some(),
         semi_sync: settings.source.semi_sync,
-        target: (*settings.target).clone(),
+        target: (!settings.archives_only()).then(|| (*settings.target).clone()),
         start_from: settings.start_from.clone(),
         copies_first: settings.copies_first,
         worker_count: settings.declared.worker_count,
@@ -106,7 +106,9 @@ async fn look(
     };
     let selection = Replicated::new(&settings.filters);
     let mut report = crate::servers::check(&options, &selection).await;
-    report.findings.extend(same_tables(settings, all).await);
+    if !settings.archives_only() {
+        report.findings.extend(same_tables(settings, all).await);
+    }
     report.findings.extend(archive(settings).await);
     report.findings.extend(refusal(settings, &report).await);
     Ok(report)

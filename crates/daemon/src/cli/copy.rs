@@ -10,7 +10,7 @@ use csa_provider::server::visible::one_line;
 use parking_lot::Mutex;
 
 use super::output::say;
-use super::verify::{chosen, reader};
+use super::verify::{chosen_with_target, reader};
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{
@@ -34,7 +34,7 @@ pub(crate) fn copy(
 ) -> Result<(), Failure> {
     let config = Config::load(path)?;
     let runtime = runtime()?;
-    for channel in chosen(&config, channel)? {
+    for channel in chosen_with_target(&config, channel, "copy")? {
         let options = options(channel, arguments)?;
         let selection = Replicated::new(&channel.filters);
         let failed = |error| Failure::Runtime(format!("channel {:?}: {error}", channel.name));

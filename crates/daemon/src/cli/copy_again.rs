@@ -11,7 +11,7 @@ use super::client::Client;
 use super::control;
 use super::copy::{Screen, options};
 use super::output::say;
-use super::verify::chosen;
+use super::verify::chosen_with_target;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{AgainOptions, CopyOptions, CopyStep, Round, copy_again};
 use crate::host::{Failure, counted, runtime};
@@ -31,7 +31,7 @@ pub(crate) fn copy_tables(
     arguments: &CopyArguments,
 ) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let channels = chosen(&config, admin.channel.as_deref())?;
+    let channels = chosen_with_target(&config, admin.channel.as_deref(), "copy")?;
     let [settings] = channels.as_slice() else {
         return Err(Failure::Input("--table: name the channel with --channel".to_owned()));
     };

@@ -9,7 +9,7 @@ use csa_provider::server::visible::one_line;
 use super::arguments::CopyArguments;
 use super::copy::options;
 use super::output::say;
-use super::verify::chosen;
+use super::verify::chosen_with_target;
 use crate::config::Config;
 use crate::copy::{CloneOptions, CloneSummary, clone};
 use crate::host::{Failure, runtime};
@@ -21,7 +21,7 @@ pub(crate) fn copy_clone(
     arguments: &CopyArguments,
 ) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let channels = chosen(&config, channel)?;
+    let channels = chosen_with_target(&config, channel, "copy")?;
     let [settings] = channels.as_slice() else {
         return Err(Failure::Input("--clone: name the channel with --channel".to_owned()));
     };

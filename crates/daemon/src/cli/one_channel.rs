@@ -24,12 +24,16 @@ pub(super) fn one_channel(view: &ChannelView) -> String {
     page.gap();
     source(view, &mut page);
     page.gap();
-    target(view, &mut page);
-    page.gap();
+    if view.has_target() {
+        target(view, &mut page);
+        page.gap();
+    }
     store(view, &mut page);
-    page.gap();
-    settings(view, &mut page);
-    workers(view, &mut page);
+    if view.has_target() {
+        page.gap();
+        settings(view, &mut page);
+        workers(view, &mut page);
+    }
     page.text()
 }
 
@@ -121,6 +125,9 @@ fn to_do(view: &ChannelView) -> Vec<String> {
                     .to_owned()
             })
         }
+        ChannelState::WaitingForArchive => {
+            "check that the archive can be reached from here and written; archiving resumes on its own".to_owned()
+        }
         ChannelState::WaitingForLock => match &view.applier.lock_wait {
             Some(wait) => format!(
                 "end the session that holds the lock; run on the target: {}",
@@ -153,6 +160,10 @@ fn figures(view: &ChannelView, page: &mut Page) {
         format!("{}{}", grouped_with(backlog, "transaction"), size.unwrap_or_default())
     });
     page.add("backlog", backlog);
+    // The rest concerns a target.
+    if !view.has_target() {
+        return;
+    }
     let rate =
         |rate: Option<f64>| rate.map_or(DASH.to_owned(), |rate| grouped(rate.round() as u64));
     page.add(
@@ -332,6 +343,9 @@ fn store(view: &ChannelView, page: &mut Page) {
     page.add("  disk", free);
     page.add_some("  reception", waiting.clone());
     archive(view, page);
+    if !view.has_target() {
+        return;
+    }
     let memory = &view.event_memory;
     page.add(
         "event memory",

@@ -4,7 +4,9 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use csa_applier::TargetOptions;
 use csa_provider::binlog::GtidSet;
+use csa_provider::server::link::Password;
 
 use super::archive::{location, only};
 use super::output::say;
@@ -28,7 +30,7 @@ pub(crate) fn restore(
     let config = Config::load(path)?;
     let chosen = only(&config, channel)?;
     let recorded = recorded(chosen, arguments)?;
-    let settings = settings(&config, chosen, arguments);
+    let settings = settings(&config, chosen, arguments)?;
     let wanted = match (&arguments.until, &arguments.before) {
         (Some(RestoreEnd::Time(time)), _) => Wanted::BeforeTime(*time),
         (Some(RestoreEnd::Gtids(set)), _) => Wanted::After(set.clone()),
@@ -82,15 +84,30 @@ fn settings(
     config: &Config,
     channel: &ChannelSettings,
     arguments: &RestoreArguments,
-) -> ChannelSettings {
+) -> Result<ChannelSettings, Failure> {
     let mut settings = channel.clone();
+    let named = arguments.to.is_some() && arguments.target_user.is_some();
+    if channel.archives_only() && !named {
+        return Err(Failure::Input(format!(
+            "channel {} has no [channel.target]: name the server and the account to restore with --to, --target-user and \
+             --target-password-file",
+            channel.name
+        )));
+    }
     if let Some((host, port)) = &arguments.to {
         settings.target = settings.target.at(host, *port);
+    }
+    if let (Some(user), Some(file)) = (&arguments.target_user, &arguments.target_password_file) {
+        let password = Password::in_file(file).map_err(|error| {
+            Failure::Input(format!("--target-password-file: {}: {error}", file.display()))
+        })?;
+        let target = (*settings.target).clone();
+        settings.target = TargetOptions { user: user.clone(), password, ..target }.into();
     }
     let state = arguments.state_dir.clone();
     let state = state.unwrap_or_else(|| config.daemon.state_dir.join("restore"));
     settings.relay.directory = state.join(&settings.name).join("relay");
-    settings
+    Ok(settings)
 }
 
 fn show_plan(planned: &Planned) {

@@ -34,9 +34,10 @@ pub(super) fn screen(view: &StatusView, now: &str, height: usize, width: usize) 
 
 /// By the attention that a channel needs: a smaller rank is worse.
 fn rank(view: &ChannelView) -> usize {
-    const STATES: [ChannelState; 7] = [
+    const STATES: [ChannelState; 8] = [
         ChannelState::Failed,
         ChannelState::WaitingForTarget,
+        ChannelState::WaitingForArchive,
         ChannelState::WaitingForSource,
         ChannelState::WaitingForSpace,
         ChannelState::Stopped,

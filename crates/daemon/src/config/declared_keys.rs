@@ -142,8 +142,9 @@ pub(super) struct ChannelConfig {
     /// Received transactions on disk.
     #[serde(default)]
     pub(super) relay: RelayConfig,
-    /// Server to which transactions are applied.
-    pub(super) target: TargetConfig,
+    /// Server to which transactions are applied. A channel with `[channel.archive]` may have none: it archives, and
+    /// applies nothing.
+    pub(super) target: Option<TargetConfig>,
     /// Execution on the target.
     #[serde(default)]
     pub(super) applier: ApplierConfig,
@@ -344,7 +345,8 @@ server!(TargetConfig, "target", {
 pub(crate) struct ApplierConfig {
     /// Start of a channel that has no checkpoint: with a copy of the source, after the target's
     /// `gtid_executed`, at the next transaction of the source, or after a GTID set. Without this key the channel
-    /// starts as with `target`, but only on a target that has some of the source's transactions.
+    /// starts as with `target`, but only on a target that has some of the source's transactions. A channel without a
+    /// target begins with everything that the source still has; of these words it takes `source` alone.
     #[schemars(extend("x-takes" = "`copy`, `target`, `source` or a GTID set"))]
     #[schemars(example = &"copy")]
     pub(super) start_from: Option<String>,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use super::archive_only::OF_TARGET;
 use super::error::{ConfigError, one_line};
 use super::keys;
 use super::place::{Text, TextPlace};
@@ -128,6 +129,10 @@ pub(super) fn merge(files: &[Text]) -> Result<Merged<'_>, ConfigError> {
 
 fn with_defaults(mut channel: Value, defaults: Option<&Table>) -> Value {
     if let (Some(own), Some(defaults)) = (channel.as_table_mut(), defaults) {
+        // The rest of the defaults is for channels that apply something.
+        let has_target = own.contains_key("target") || defaults.contains_key("target");
+        let defaults =
+            defaults.iter().filter(|(key, _)| has_target || !OF_TARGET.contains(&key.as_str()));
         for (key, value) in defaults {
             match (own.get_mut(key), value) {
                 (None, value) => {

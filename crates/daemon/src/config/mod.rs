@@ -5,6 +5,7 @@ mod admin;
 mod admin_files;
 mod admin_peers;
 mod admin_tls;
+mod archive_only;
 mod claims;
 mod claims_kubernetes;
 mod claims_tls;

@@ -17,6 +17,7 @@ use csa_scheduler::group::GroupLimits;
 use csa_scheduler::until::Until;
 use secrecy::SecretString;
 
+use super::archive_only::{archives_only, no_target};
 use super::declared_keys::{
     ApplierConfig, ArchiveConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Discover, Gtids,
     Mode, Prefer, RelayConfig, RowImage, Rows, SourceConfig, TargetConfig, Tls,
@@ -46,6 +47,7 @@ pub(crate) struct ChannelSettings {
     pub(crate) name: String,
     pub(crate) source: SourceOptions,
     pub(crate) relay: RelayStoreOptions,
+    /// A channel that only archives has no address here, and never connects to it.
     pub(crate) target: Target,
     pub(crate) applier: ApplierOptions,
     pub(crate) limits: GroupLimits,
@@ -77,6 +79,25 @@ impl ChannelSettings {
     /// Returns the channel's part of the state directory.
     pub(crate) fn directory(&self) -> &Path {
         self.relay.directory.parent().unwrap_or(&self.relay.directory)
+    }
+
+    /// The channel has no target: what it receives is archived, and nothing is applied.
+    pub(crate) fn archives_only(&self) -> bool {
+        self.archive.as_ref().is_some_and(|archive| archive.is_alone)
+    }
+
+    /// Checks that something that needs a target can be done with this channel.
+    ///
+    /// # Errors
+    /// It only archives.
+    pub(crate) fn check_target(&self, what: &str) -> std::result::Result<(), String> {
+        match self.archives_only() {
+            true => Err(format!(
+                "channel {} has no [channel.target], it only archives: {what} needs a target",
+                self.name
+            )),
+            false => Ok(()),
+        }
     }
 }
 
@@ -116,9 +137,11 @@ pub(super) fn resolve(
     warnings
         .extend(replication::without_effect(&filters).map(|w| format!("channel {name:?}: {w}")));
     let directory = daemon.state_dir.join(&name);
-    let archive = archive(channel.archive)?;
+    let is_alone = archives_only(&written.0, is_shared)?;
+    let archive = archive(channel.archive, is_alone)?;
     let relay = RelayStoreOptions {
-        archived: archive.is_some(),
+        // Without a target the archive is the only reader, whose progress counts as the target's.
+        archived: archive.is_some() && !is_alone,
         ..relay(&channel.relay, directory.join("relay"))?
     };
     if channel.source.semi_sync && relay.sync != SyncPolicy::Transaction {
@@ -134,11 +157,20 @@ pub(super) fn resolve(
              would be missing on the disk of the one that takes over"
         ));
     }
+    let (first, longest) = match &channel.target {
+        Some(target) => (target.connect_retry, target.connect_retry_max),
+        None => (channel.source.connect_retry, channel.source.connect_retry_max),
+    };
     let mut unsafe_receiver = Vec::new();
     let notify = notify::settings(channel.notify, &mut unsafe_receiver)?;
     warnings.extend(unsafe_receiver.into_iter().map(|w| format!("channel {name:?}: {w}")));
+    let source = source(channel.source)?;
+    let target = match channel.target {
+        Some(config) => target(config, &channel.applier)?,
+        None => no_target(),
+    };
     Ok(ChannelSettings {
-        source: source(channel.source)?,
+        source,
         relay,
         applier: ApplierOptions {
             channel: name.clone(),
@@ -158,12 +190,12 @@ pub(super) fn resolve(
                 RowImage::Minimal => RowImageColumns::Minimal,
             },
             transaction_retries: channel.applier.transaction_retries,
-            connect_retry: channel.target.connect_retry.0,
-            connect_retry_max: channel.target.connect_retry_max.0,
+            connect_retry: first.0,
+            connect_retry_max: longest.0,
             statement_bytes: ApplierOptions::STATEMENT_BYTES,
             chance: Environment::default().chance,
         },
-        target: target(channel.target, &channel.applier)?.into(),
+        target: target.into(),
         limits: limits(channel.applier.commit),
         begin_early: Some(channel.applier.begin_early.0).filter(|&bytes| bytes > 0),
         throttle_by: Arc::new(throttle_by::settings(channel.throttle_by)?),
@@ -191,7 +223,7 @@ fn copy(config: CopyConfig) -> Result<CopyConfig> {
     }
 }
 
-fn archive(config: ArchiveConfig) -> Result<Option<ArchiveOptions>> {
+fn archive(config: ArchiveConfig, is_alone: bool) -> Result<Option<ArchiveOptions>> {
     let Some(url) = config.url else {
         return match config.options.is_empty() {
             true => Ok(None),
@@ -207,7 +239,8 @@ fn archive(config: ArchiveConfig) -> Result<Option<ArchiveOptions>> {
         location,
         interval: config.interval.0,
         keep: Some(config.keep.0).filter(|keep| !keep.is_zero()),
-        is_required: config.required,
+        is_required: config.required || is_alone,
+        is_alone,
         compression: config.compression,
         file_size: config.file_size.0,
     }))
@@ -412,11 +445,12 @@ fn password(
 
 /// Returns a channel's secret files that everyone can read.
 fn readable_secrets(channel: &ChannelConfig) -> impl Iterator<Item = String> + use<> {
+    let target = channel.target.as_ref();
     let files = [
         ("source.password_file", channel.source.password_file.clone()),
         ("source.tls_key", channel.source.tls_key.clone()),
-        ("target.password_file", channel.target.password_file.clone()),
-        ("target.tls_key", channel.target.tls_key.clone()),
+        ("target.password_file", target.and_then(|target| target.password_file.clone())),
+        ("target.tls_key", target.and_then(|target| target.tls_key.clone())),
     ];
     let files = files.into_iter().filter_map(|(key, path)| Some((key, path?)));
     files

@@ -53,6 +53,7 @@ impl<'a> Pair<'a> {
             return Err(wrong(format!("move.back: {} is the channel itself", down.name)));
         }
         for channel in [up, down] {
+            channel.check_target("move").map_err(Failure::Input)?;
             let has_others = !channel.source.failover.is_empty()
                 || channel.source.group.is_some()
                 || channel.target.route.discovers()

@@ -18,6 +18,8 @@ pub(crate) enum EventKind {
     WaitingForSource,
     /// The target is away, or takes no writes.
     WaitingForTarget,
+    /// The archive of a channel without a target can't be written.
+    WaitingForArchive,
     /// Somebody else holds a lock on the target.
     WaitingForLock,
     /// Nothing more can be received before there is room.
@@ -49,11 +51,12 @@ pub(crate) enum EventKind {
 }
 
 impl EventKind {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Failed,
         Self::Recovered,
         Self::WaitingForSource,
         Self::WaitingForTarget,
+        Self::WaitingForArchive,
         Self::WaitingForLock,
         Self::WaitingForSpace,
         Self::Paused,
@@ -76,6 +79,7 @@ impl EventKind {
             Self::Recovered => "recovered",
             Self::WaitingForSource => "waiting_for_source",
             Self::WaitingForTarget => "waiting_for_target",
+            Self::WaitingForArchive => "waiting_for_archive",
             Self::WaitingForLock => "waiting_for_lock",
             Self::WaitingForSpace => "waiting_for_space",
             Self::Paused => "paused",

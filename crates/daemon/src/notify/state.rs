@@ -36,6 +36,7 @@ impl Standing {
             ChannelState::Standby => Self::Standby,
             state @ (ChannelState::WaitingForSource
             | ChannelState::WaitingForTarget
+            | ChannelState::WaitingForArchive
             | ChannelState::WaitingForLock
             | ChannelState::WaitingForSpace) => Self::Waiting(state),
         })
@@ -47,6 +48,7 @@ impl Standing {
             (Self::Failed(_), _) => EventKind::Failed,
             (Self::Waiting(ChannelState::WaitingForSource), _) => EventKind::WaitingForSource,
             (Self::Waiting(ChannelState::WaitingForLock), _) => EventKind::WaitingForLock,
+            (Self::Waiting(ChannelState::WaitingForArchive), _) => EventKind::WaitingForArchive,
             (Self::Waiting(ChannelState::WaitingForSpace), _) => EventKind::WaitingForSpace,
             (Self::Waiting(_), _) => EventKind::WaitingForTarget,
             (Self::Paused, _) => EventKind::Paused,

@@ -44,7 +44,7 @@ impl Scrape {
             Opts::new(
                 "csa_lag_seconds",
                 "Now minus the source's commit time of the oldest transaction not yet committed on \
-                 the target; absent while the source can't be reached and nothing is pending.",
+                 the target, or not yet archived without one; absent while the source can't be reached and nothing is pending.",
             ),
             &["channel"],
         )?)?;
@@ -109,11 +109,18 @@ impl Scrape {
             "1 for the part that limits the channel.",
             &["channel", "cause"],
         )?;
-        for view in channels {
+        for view in channels.iter().filter(|view| view.has_target()) {
             let channel = view.channel_name.as_str();
             delay.with_label_values(&[channel]).set(view.applier.desired_delay);
             let waited = view.applier.lock_wait.as_ref().map_or(0, |wait| wait.seconds);
             lock.with_label_values(&[channel]).set(waited as f64);
+            for one in SessionState::ALL {
+                let count = view.applier.workers.iter().filter(|w| w.state == one.name()).count();
+                workers.with_label_values(&[channel, one.name()]).set(count as i64);
+            }
+        }
+        for view in channels {
+            let channel = view.channel_name.as_str();
             if let Some(seconds) = view.seconds_to_drain {
                 drain.with_label_values(&[channel]).set(seconds);
             }
@@ -132,10 +139,6 @@ impl Scrape {
             }
             if !view.bottleneck.cause.is_empty() {
                 bottleneck.with_label_values(&[channel, &view.bottleneck.cause]).set(1);
-            }
-            for one in SessionState::ALL {
-                let count = view.applier.workers.iter().filter(|w| w.state == one.name()).count();
-                workers.with_label_values(&[channel, one.name()]).set(count as i64);
             }
             if let Some(seconds) = view.lag_seconds {
                 lag.with_label_values(&[channel]).set(seconds);
@@ -199,12 +202,12 @@ impl Scrape {
         let rows: [(&str, &str, ReadGauge); 19] = [
             (
                 "csa_backlog_transactions",
-                "Transactions received and not committed on the target.",
+                "Transactions received and not committed on the target, or not archived without one.",
                 |v| v.backlog_transactions,
             ),
             (
                 "csa_backlog_bytes",
-                "Bytes of events received and not committed on the target.",
+                "Bytes of events received and not committed on the target, or not archived without one.",
                 |v| v.backlog_bytes,
             ),
             (
@@ -278,7 +281,7 @@ impl Scrape {
         ];
         for (name, help, read) in rows {
             let gauge = self.gauge(name, help, &["channel"])?;
-            for view in channels {
+            for view in with(name, channels) {
                 if let Some(value) = read(view) {
                     gauge
                         .with_label_values(&[view.channel_name.as_str()])
@@ -395,7 +398,7 @@ impl Scrape {
         for (name, help, read) in rows {
             let counter: IntCounterVec =
                 self.register(GenericCounterVec::new(Opts::new(name, help), &["channel"])?)?;
-            for view in channels {
+            for view in with(name, channels) {
                 counter.with_label_values(&[view.channel_name.as_str()]).inc_by(read(view));
             }
         }
@@ -414,6 +417,13 @@ impl Scrape {
         self.registry.register(Box::new(collector.clone()))?;
         Ok(collector)
     }
+}
+
+/// Returns the channels that have a metric: what applies transactions exists with a target alone.
+fn with<'a>(name: &str, channels: &'a [ChannelView]) -> impl Iterator<Item = &'a ChannelView> {
+    let applies = ["csa_applier_", "csa_scheduler_", "csa_end_to_end_"];
+    let is_of_target = applies.iter().any(|part| name.starts_with(part));
+    channels.iter().filter(move |view| view.has_target() || !is_of_target)
 }
 
 #[cfg(test)]

@@ -251,6 +251,10 @@ impl<'a, W: Write> Dump<'a, W> {
         if let Some(known) = self.keys.get(&name) {
             return known.clone();
         }
+        // Only a target says which columns identify a row there.
+        if self.settings.archives_only() {
+            return None;
+        }
         let end = self.end.clone();
         let patience = self.runtime.spawn(async move {
             tokio::time::sleep(KEY_PATIENCE).await;

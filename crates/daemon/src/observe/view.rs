@@ -55,6 +55,8 @@ pub(crate) enum ChannelState {
     Starting,
     WaitingForSource,
     WaitingForTarget,
+    /// The archive of a channel without a target can't be written.
+    WaitingForArchive,
     /// Another session on the target has a lock that the next transaction needs.
     WaitingForLock,
     /// Nothing more can be received before there is room for it on the disk or in the relay store.
@@ -70,10 +72,11 @@ pub(crate) enum ChannelState {
 }
 
 impl ChannelState {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Starting,
         Self::WaitingForSource,
         Self::WaitingForTarget,
+        Self::WaitingForArchive,
         Self::WaitingForLock,
         Self::WaitingForSpace,
         Self::WaitingForDelay,
@@ -89,6 +92,7 @@ impl ChannelState {
             Self::Starting => "starting",
             Self::WaitingForSource => "waiting_for_source",
             Self::WaitingForTarget => "waiting_for_target",
+            Self::WaitingForArchive => "waiting_for_archive",
             Self::WaitingForLock => "waiting_for_lock",
             Self::WaitingForSpace => "waiting_for_space",
             Self::WaitingForDelay => "waiting_for_delay",
@@ -119,10 +123,10 @@ pub(crate) struct ChannelView {
     /// Times that the daemon tried again on its own after the channel had failed.
     #[serde(default)]
     pub(crate) attempts_after_failure_total: u64,
-    /// Now minus the source's commit time of the oldest transaction not committed on the target;
-    /// absent when nothing is pending and the source can't be reached.
+    /// Now minus the source's commit time of the oldest transaction not committed on the target, or not archived by a
+    /// channel without a target; absent when nothing is pending and the source can't be reached.
     pub(crate) lag_seconds: Option<f64>,
-    /// Received and not committed.
+    /// Received and not committed, or not archived.
     pub(crate) backlog_transactions: Option<u64>,
     pub(crate) backlog_bytes: Option<u64>,
     pub(crate) received_transaction_set: String,
@@ -249,7 +253,7 @@ pub(crate) struct RelayView {
 /// Modelled on `replication_applier_status` and `replication_applier_status_by_worker`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ApplierView {
-    /// Address, as configured.
+    /// Address, as configured; empty for a channel that only archives.
     #[serde(default)]
     pub(crate) target: String,
     #[serde(default)]
@@ -386,6 +390,11 @@ impl std::fmt::Debug for ErrorValues {
 }
 
 impl ChannelView {
+    /// It applies what it receives; otherwise it only archives.
+    pub(crate) const fn has_target(&self) -> bool {
+        !self.applier.target.is_empty()
+    }
+
     /// Shows the row values that its error concerns.
     pub(crate) fn reveal(&mut self) {
         let Some(error) = &mut self.last_error else { return };

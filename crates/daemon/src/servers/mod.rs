@@ -62,7 +62,8 @@ pub(crate) struct CheckOptions {
     pub(crate) discovers: bool,
     /// Transactions are acknowledged to the source.
     pub(crate) semi_sync: bool,
-    pub(crate) target: TargetOptions,
+    /// `None` for a channel that only archives.
+    pub(crate) target: Option<TargetOptions>,
     pub(crate) start_from: StartFrom,
     pub(crate) copies_first: bool,
     pub(crate) worker_count: u16,
@@ -121,7 +122,7 @@ pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection
     let mut found = Vec::new();
     let (mut source, mut target) = (
         connect(Side::Source, &options.source, &mut found).await,
-        connect(Side::Target, std::slice::from_ref(&options.target), &mut found).await,
+        connect(Side::Target, options.target.as_slice(), &mut found).await,
     );
     if let Some(source) = &mut source {
         on_source(source, options, selection, &mut found).await;
@@ -259,7 +260,7 @@ fn on_target(
     options: &CheckOptions,
     found: &mut Vec<Finding>,
 ) {
-    let facts = &target.facts;
+    let (facts, Some(chosen)) = (&target.facts, &options.target) else { return };
     let of_source = source.map(|source| &source.facts);
     let is_mariadb = facts.version.is_mariadb();
     let tagged =
@@ -274,13 +275,13 @@ fn on_target(
         packet: of_source.and_then(|source| source.number("max_allowed_packet")),
         has_tags: of_source.is_some_and(tagged),
     };
-    found.extend(requirements(facts, &options.target, source_has));
+    found.extend(requirements(facts, chosen, source_has));
     // Another product names these privileges otherwise.
     if !is_mariadb {
         let is_managed = options.profiles.target.is_some();
         found.push(privileges::target(facts, options.replicate_accounts, is_managed));
     }
-    found.extend(target_settings::settings(target, source, &options.target, options.worker_count));
+    found.extend(target_settings::settings(target, source, chosen, options.worker_count));
     found.push(host::clock(Side::Target, target.clock));
 }
 
@@ -345,6 +346,7 @@ async fn on_both(
     selection: &dyn TableSelection,
     found: &mut Vec<Finding>,
 ) {
+    let Some(chosen) = &options.target else { return };
     let mut reader = None;
     if let Some(servers) = &options.source_reader {
         match Answering::first(Side::Source, servers).await {
@@ -408,7 +410,7 @@ async fn on_both(
         target_has_tables: has_tables && !is_copied_again,
         target_is_mariadb: target.version.is_mariadb(),
         copies_first: options.copies_first,
-        as_source: options.target.gtids == TargetGtids::Source,
+        as_source: chosen.gtids == TargetGtids::Source,
     };
     found.extend(position.findings(&options.start_from));
     let begins_with_copy = options.copies_first && state.checkpoint.is_none();
@@ -429,12 +431,12 @@ async fn on_both(
         source: &of_source,
         target: &of_target,
         pairs: &pairs,
-        executor: executor_for(&options.target, target.version.vendor(), &target.grants),
+        executor: executor_for(chosen, target.version.vendor(), &target.grants),
         is_behind: !position.pending(&options.start_from).is_empty() || begins_with_copy,
         target_is_mariadb: target.version.is_mariadb(),
         target_is_group: is_in_group(target),
         sees_target: privileges::sees_everything(&target.grants),
-        collation_map: &options.target.collation_map,
+        collation_map: &chosen.collation_map,
     };
     found.extend(context.findings());
 }

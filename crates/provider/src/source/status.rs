@@ -30,7 +30,7 @@ pub struct SourceView {
     pub address: String,
     pub source_uuid: Option<String>,
     pub server_version: Option<String>,
-    /// `gtid_executed` of the source when the link was made.
+    /// `gtid_executed` of the source when the link was made; `None` without one.
     pub executed: Option<Arc<GtidSet>>,
     /// The time at which the last heartbeat or event of a transaction arrived.
     pub last_event: Option<Instant>,
@@ -140,6 +140,8 @@ impl SourceStatus {
         self.update(|view| {
             view.connected = false;
             view.queueing = None;
+            // The next source answers for itself, and a decision must not rest on what this one had.
+            view.executed = None;
         });
     }
 }

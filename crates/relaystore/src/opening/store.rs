@@ -220,15 +220,18 @@ impl RelayStore {
         first.map_or_else(GtidSet::new, |first| first.header.previous.clone())
     }
 
-    /// Everything in `archived` is in the archive, so that its segments may be purged once they are released, too.
-    /// Without effect on a store that keeps nothing for an archive. Blocks while it deletes segments.
+    /// Everything in `archived` is in the archive, so that its segments may be purged once they are released, too. In a
+    /// store that keeps nothing for an archive this releases them: the archive takes the place of a target. Blocks
+    /// while it deletes segments.
     pub fn note_archived(&self, archived: &GtidSet) {
         let mut state = self.shared.state.lock();
         let StoreState { segments, end, received, .. } = &*state;
         let position = segments::released(segments, *end, received, archived);
-        if state.archived.is_some() {
-            state.archived = state.archived.max(Some(position));
-        }
+        let passed = match &mut state.archived {
+            Some(archived) => archived,
+            None => &mut state.released,
+        };
+        *passed = position.max(*passed);
         drop(state);
         self.shared.purge();
     }

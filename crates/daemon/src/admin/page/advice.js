@@ -72,7 +72,7 @@ function waysOn(ways) {
 
 const SECTIONS = {
   failed: "CsaChannelFailed", stopped: "CsaChannelStopped", paused: "CsaChannelStopped",
-  waiting_for_source: "CsaSourceUnreachable", waiting_for_target: "CsaTargetUnreachable", held_up: "CsaLagHigh",
+  waiting_for_source: "CsaSourceUnreachable", waiting_for_target: "CsaTargetUnreachable", waiting_for_archive: "CsaArchiveFailing", held_up: "CsaLagHigh",
 };
 
 // The section that fits the channel as it is; null where nothing is wrong.

@@ -73,6 +73,7 @@ class ChannelSection {
     this.pipe.show(view, past);
     this.incidents.show(incidents, history.now);
     this.charts.forEach((chart) => chart.draw(history, past));
+    this.timeline.figure.hidden = !hasTarget(view);
     this.timeline.draw(history, past, view);
   }
 
@@ -133,7 +134,13 @@ class ChannelSection {
     const throttle = settings.throttle > 0 ? `, throttled to ${count(settings.throttle)} transactions/s` : "";
     const limit = relay.space_limit_bytes > 0 ? ` of ${bytes(relay.space_limit_bytes)}` : "";
     const free = relay.free_disk_bytes === null ? "" : `, ${bytes(relay.free_disk_bytes)} of disk left`;
-    const rows = [
+    const archived = view.archive ? view.archive.archived_transaction_set : "";
+    const rows = !hasTarget(view) ? [
+      ["Archived GTIDs", archived || NONE, true],
+      ["Received GTIDs", view.received_transaction_set || NONE, true],
+      ["Relay store", `${bytes(relay.bytes)}${limit} in ${plural(relay.segments, "segment")}${free}`],
+      ["Heartbeats", `${count(connection.count_received_heartbeats)}, connected ${plural(connection.connects_total, "time")}`],
+    ] : [
       ["Last applied", applier.last_applied_transaction || NONE, true],
       ["Applied GTIDs", view.applied_transaction_set || NONE, true],
       ["Received GTIDs", view.received_transaction_set || NONE, true],

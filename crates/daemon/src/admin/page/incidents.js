@@ -4,7 +4,7 @@ const SPAN = 12 * 3600;
 const LISTED = 6;
 
 const INCIDENTS = {
-  failed: "failed", waiting_for_target: "target away", waiting_for_source: "source away", stopped: "stopped", paused: "paused",
+  failed: "failed", waiting_for_target: "target away", waiting_for_archive: "archive away", waiting_for_source: "source away", stopped: "stopped", paused: "paused",
 };
 
 function incidentText(incident, now) {

@@ -1,6 +1,6 @@
 // All channels in one table: those that need somebody come first.
 
-const RANKS = ["failed", "no_answer", "waiting_for_target", "waiting_for_source", "waiting_for_space", "waiting_for_lock", "held_up", "stopped", "paused", "starting"];
+const RANKS = ["failed", "no_answer", "waiting_for_target", "waiting_for_archive", "waiting_for_source", "waiting_for_space", "waiting_for_lock", "held_up", "stopped", "paused", "starting"];
 // A running channel whose lag is above the first is worse than one above the second. Below the last, the
 // order of names is kept, so that rows do not jump about.
 const LATE = [3600, 600, 60, 10];
@@ -37,6 +37,8 @@ function addressOf({ channel_name: name, daemon, isDaemon }) {
   return `${daemon ? `${daemon}/` : ""}${isDaemon ? "" : `#channel=${encodeURIComponent(name)}`}`;
 }
 
+const targetOf = (view) => (hasTarget(view) ? view.applier.target : "archive only");
+
 const byName = (a, b) => a.channel_name.localeCompare(b.channel_name, "en", { numeric: true });
 
 // value: sorted by; unknown ones come last. isFirst: the most at the top when chosen.
@@ -49,7 +51,7 @@ const COLUMNS = [
   { title: "Drained in", value: (view) => view.seconds_to_drain, isNumber: true, name: "drain" },
   { title: "Held up by", value: heldUpBy, name: "cause" },
   { title: "Source", value: (view) => view.connection.source, name: "server" },
-  { title: "Target", value: (view) => view.applier.target, name: "server" },
+  { title: "Target", value: targetOf, name: "server" },
 ];
 
 // Roles are named, because a narrow page lays the table out as blocks, which would no longer be one.
@@ -96,7 +98,7 @@ class Row {
     say(this.backlog, backlogFigure(view)[0]);
     say(this.drain, drain(view)[0]);
     say(this.cause, heldUpBy(view));
-    const servers = [view.connection.source || NONE, view.applier.target];
+    const servers = [view.connection.source || NONE, targetOf(view)];
     [this.source, this.target].forEach((cell, index) => {
       say(cell, servers[index]);
       if (cell.title !== servers[index]) cell.title = servers[index];

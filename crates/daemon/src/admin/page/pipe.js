@@ -51,9 +51,12 @@ class Pipe {
     const lit = (key) => (place === key ? " lit" : "");
     const server = (address, version) => [address || "not reached yet", version || ""];
     const isSourceAway = state === "waiting_for_source";
-    const isTargetAway = state === "waiting_for_target";
+    const isTargetAway = ["waiting_for_target", "waiting_for_archive"].includes(state);
     this.set("source", ...server(connection.source, connection.source_version), `node${isSourceAway ? " away" : ""}`);
-    this.set("target", ...server(applier.target, applier.target_version), `node${isTargetAway ? " away" : ""}${lit("target")}`);
+    const into = hasTarget(view) ? server(applier.target, applier.target_version) : [view.archive?.url || NONE, view.archive?.error || ""];
+    this.set("target", ...into, `node${isTargetAway ? " away" : ""}${lit("target")}`);
+    say(this.parts.target.title, hasTarget(view) ? "Target" : "Archive");
+    say(this.parts.applying.title, hasTarget(view) ? "Applied" : "Archived");
 
     const received = view.received_transactions_per_second ?? newest(past, "received_transactions_per_second");
     const arriving = newest(past, "received_bytes_per_second");
@@ -67,11 +70,12 @@ class Pipe {
     this.set("relay", backlog, `${remark}${limit}`, `node store${lit("relay")}`);
 
     const applied = view.applied_transactions_per_second ?? newest(past, "applied_transactions_per_second");
-    const stands = ["failed", "stopped", "paused", "waiting_for_target", "waiting_for_lock"].includes(state);
+    const stands = ["failed", "stopped", "paused", "waiting_for_target", "waiting_for_archive", "waiting_for_lock"].includes(state);
     const isIdle = isAway(view) && view.backlog_transactions === 0;
     const groups = view.applied_groups_total;
     const size = groups > 0 ? `, ${(view.applied_transactions_total / groups).toFixed(1)} per group` : "";
-    this.set("applying", isIdle && !applied ? NONE : rate(applied), `${count(view.applied_transactions_total)} since the start${size}`,
+    const total = hasTarget(view) ? view.applied_transactions_total : view.archive?.transactions_total ?? 0;
+    this.set("applying", isIdle && !applied ? NONE : rate(applied), `${count(total)} since the start${size}`,
       `flow speed-${stands ? 0 : speedOf(applied)}${stands ? " closed" : ""}${state === "failed" ? " broken" : ""}${lit("applying")}`);
 
     this.narrow.hidden = place === null;

@@ -27,6 +27,11 @@ function heldUpBy({ state, bottleneck, backlog_transactions: backlog }) {
   return state === "running" && backlog !== 0 && !["", "none", "source"].includes(bottleneck.cause) ? words(bottleneck.cause) : NONE;
 }
 
+// A channel without a target only archives.
+function hasTarget(view) {
+  return view.applier.target !== "";
+}
+
 // The source sends nothing: it is away, or reception has ended.
 function isAway({ connection }) {
   return connection.service_state !== "ON";
@@ -95,7 +100,7 @@ function backlogFigure(view) {
   const { backlog_transactions: backlog, backlog_bytes: size } = view;
   if (backlog === null) return [NONE, "not known now"];
   if (!isAway(view)) return [count(backlog), `${backlog === 1 ? "transaction" : "transactions"}, ${bytes(size)}`];
-  if (backlog === 0) return [NONE, "all that was received is applied; the source may have more"];
+  if (backlog === 0) return [NONE, `all that was received is ${hasTarget(view) ? "applied" : "archived"}; the source may have more`];
   return [count(backlog), `received ${backlog === 1 ? "transaction" : "transactions"}, ${bytes(size)}; the source may have more`];
 }
 
@@ -103,6 +108,7 @@ function backlogFigure(view) {
 function drain(view) {
   const { backlog_transactions: backlog, seconds_to_drain: seconds, applied_transactions_per_second: applied } = view;
   if (view.state === "failed") return [NONE, "the channel has failed", false];
+  if (!hasTarget(view)) return [NONE, "the archive gets a file after each interval", false];
   if (backlog === null) return [NONE, "not known now", false];
   if (backlog === 0) return isAway(view) ? [NONE, "not known without the source", false] : ["0 s", "nothing to drain", false];
   if (view.state === "waiting_for_target") return [NONE, "the target is away", false];
@@ -118,11 +124,12 @@ function standingIn(view) {
   const receiving = isAway(view) ? "" : " Receiving continues.";
   const say = (text, to, command) => ({ text, to, command: command && `csa-daemon --channel ${name} ${command}` });
   if (state === "waiting_for_source") {
-    return say(`The source ${connection.source || ""} is away. What was received is applied, and the daemon connects again on its own.`);
+    return say(`The source ${connection.source || ""} is away. What was received is ${hasTarget(view) ? "applied" : "archived"}, and the daemon connects again on its own.`);
   }
   if (state === "waiting_for_target") {
     return say(`The target ${applier.target} is away.${receiving} The daemon connects again on its own.`);
   }
+  if (state === "waiting_for_archive") return say(`The archive can't be written.${receiving} The daemon tries again on its own.`);
   if (state === "failed" && typeof view.next_attempt_seconds === "number") {
     return say("The daemon tries again on its own.", "To try at once:", "restart");
   }

@@ -39,6 +39,13 @@ impl MarkerFile {
         })
     }
 
+    /// A history of the archive at `url` was written from here. Blocks on the disk.
+    pub(super) fn is_of(&self, url: &str) -> bool {
+        let marker = std::fs::read(&self.0).ok();
+        let marker = marker.and_then(|bytes| serde_json::from_slice::<Marker>(&bytes).ok());
+        marker.is_some_and(|marker| marker.url == url)
+    }
+
     /// Remembers the history. Blocks on the disk.
     ///
     /// # Errors

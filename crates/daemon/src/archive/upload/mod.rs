@@ -5,6 +5,7 @@
 //! an index, which nobody reads and a later sweep deletes.
 
 mod continuation;
+mod end;
 mod marker;
 mod overlap;
 mod part;
@@ -19,6 +20,7 @@ use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::seams::{Backoff, Clock as _, SystemChance, SystemClock};
 use csa_provider::source::SourceStatus;
+use csa_relaystore::disk;
 use csa_relaystore::opening::RelayStore;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::Instant;
@@ -30,8 +32,9 @@ use super::layout;
 use super::store::{Archive, ArchiveError, ArchiveLocation, History, Result};
 use crate::host::{blocking, rfc3339};
 use continuation::{Continuation, Standing, continuation};
+pub(crate) use end::{ArchiveEnd, archive_end};
 use marker::MarkerFile;
-use part::{Finished, Made, PartMaker};
+use part::{Finished, Made, PartError, PartMaker};
 pub(crate) use status::ArchiveStatus;
 
 /// Pause between two looks at a relay store that has nothing new.
@@ -51,6 +54,9 @@ pub(crate) struct ArchiveOptions {
     pub(crate) keep: Option<Duration>,
     /// Reception waits for the archive instead of leaving a gap in it.
     pub(crate) is_required: bool,
+    /// The channel has no target: nobody but the archive reads the relay store, and nothing but the archive keeps two
+    /// daemons apart.
+    pub(crate) is_alone: bool,
     pub(crate) compression: Compression,
     /// Bytes after which a file ends.
     pub(crate) file_size: u64,
@@ -66,9 +72,11 @@ pub(crate) struct Uploader {
     source: Arc<SourceStatus>,
     status: Arc<ArchiveStatus>,
     marker: MarkerFile,
-    /// Names this run in the indexes that it writes.
+    /// Names this daemon in the indexes that it writes.
     writer: String,
     swept: Option<Instant>,
+    /// The file that another daemon was given the time to add.
+    left_to_another: Option<u64>,
 }
 
 /// The end of the archive, after which the next file is written.
@@ -80,6 +88,8 @@ struct Tail {
     /// Transactions between `archived` and the next file that nobody has.
     missing: GtidSet,
     next: u64,
+    /// The daemon that wrote the last file.
+    writer: Option<String>,
 }
 
 impl Uploader {
@@ -89,7 +99,7 @@ impl Uploader {
     /// The place of the archive is wrong.
     pub(crate) fn new(
         options: &ArchiveOptions,
-        channel: &str,
+        (channel, writer): (&str, String),
         directory: &Path,
         store: Arc<RelayStore>,
         source: Arc<SourceStatus>,
@@ -97,7 +107,8 @@ impl Uploader {
     ) -> Result<Self> {
         let archive = Archive::open(&options.location, channel)?;
         let marker = MarkerFile::in_directory(directory);
-        Ok(Self::over(archive, options, channel, marker, store, source, status))
+        let uploader = Self::over(archive, options, channel, marker, store, source, status);
+        Ok(Self { writer, ..uploader })
     }
 
     fn over(
@@ -120,11 +131,15 @@ impl Uploader {
             marker,
             writer: Uuid::new_v4().to_string(),
             swept: None,
+            left_to_another: None,
         }
     }
 
     /// Fills the archive until it is stopped. What a stop cuts off is archived after the next start.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    ///
+    /// # Errors
+    /// Without a target: the archive belongs to another daemon from now on, or the relay store is damaged.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<()> {
         let mut pauses = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         let (store, status) = (Arc::clone(&self.store), Arc::clone(&self.status));
         let relief = Relief::new(&self.options, store, status);
@@ -132,7 +147,7 @@ impl Uploader {
             let files = self.status.files();
             let ended = tokio::select! {
                 biased;
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => return Ok(()),
                 () = relief.given() => None,
                 never = self.follow() => match never {
                     Ok(never) => match never {},
@@ -144,12 +159,16 @@ impl Uploader {
             if self.status.files() > files {
                 pauses.restart();
             }
-            if self.status.failed(&error.to_string()) {
+            let is_news = self.status.failed(&error.to_string());
+            if self.options.is_alone && error.is_of_channel() {
+                return Err(error);
+            }
+            if is_news {
                 warn!(%error, "the archive can't be written; trying again");
             }
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => return Ok(()),
                 () = relief.given() => {}
                 () = tokio::time::sleep(pauses.jittered(0.75..1.25, &SystemChance)) => {}
             }
@@ -159,6 +178,7 @@ impl Uploader {
     /// Finds the end of the archive and adds file after file.
     async fn follow(&mut self) -> Result<std::convert::Infallible> {
         let mut tail = self.tail().await?;
+        self.let_another_be_first(&tail).await?;
         self.note_archived(&tail.archived).await;
         let store = Arc::clone(&self.store);
         let archived = tail.archived.clone();
@@ -178,6 +198,30 @@ impl Uploader {
         }
     }
 
+    /// Waits whether the daemon that wrote the last file adds another one: where nothing else keeps two daemons apart, the
+    /// one that already writes is to win.
+    async fn let_another_be_first(&mut self, tail: &Tail) -> Result<()> {
+        let another = tail.writer.as_ref().filter(|writer| **writer != self.writer);
+        let Some(another) = another.filter(|_| self.options.is_alone) else { return Ok(()) };
+        if self.left_to_another == Some(tail.next) {
+            return Ok(());
+        }
+        self.status.waits(&format!(
+            "daemon {another} wrote the last file: waiting whether it adds another one"
+        ));
+        let until = Instant::now() + self.options.interval * 2;
+        while Instant::now() < until {
+            // A store that does not answer says nothing about the other daemon, and no index is written twice.
+            if tail.history.index(tail.next).await.is_ok_and(|index| index.is_some()) {
+                let url = self.archive.url().to_owned();
+                return Err(ArchiveError::Overtaken { url, number: tail.next });
+            }
+            tokio::time::sleep(self.options.interval / 4).await;
+        }
+        self.left_to_another = Some(tail.next);
+        Ok(())
+    }
+
     /// Adds one file.
     async fn add(&mut self, mut maker: PartMaker, tail: &mut Tail) -> Result<PartMaker> {
         let name = layout::file_name(tail.next, random(), self.options.compression.extension());
@@ -190,7 +234,7 @@ impl Uploader {
             });
             let made = made.await.map_err(|panic| self.broken(&panic.to_string()))?;
             maker = made.0;
-            let sent = match made.1.map_err(|why| self.broken(&why))? {
+            let sent = match made.1.map_err(|why| self.unmade(why))? {
                 Made::Nothing => {
                     self.look(&maker, tail).await;
                     continue;
@@ -300,13 +344,13 @@ impl Uploader {
         let Some(last) = last else { return self.begin(String::new()).await };
         let history = self.archive.history(&last);
         let objects = history.objects().await?;
-        let (archived, next) = match objects.numbers.last() {
-            None => (history.begins_after().await?, 1),
+        let (archived, next, writer) = match objects.numbers.last() {
+            None => (history.begins_after().await?, 1, None),
             Some(&number) => {
                 let index = history.index(number).await?.ok_or_else(|| {
                     self.archive.damaged(format!("index {number} of {last} has vanished"))
                 })?;
-                (index.end(), number + 1)
+                (index.end(), number + 1, Some(index.writer))
             }
         };
         let missing = match self.decide(&archived).await {
@@ -326,7 +370,7 @@ impl Uploader {
                 "the archive has a gap: these transactions left the relay store before they were archived"
             );
         }
-        Ok(Tail { history, archived, missing, next })
+        Ok(Tail { history, archived, missing, next, writer })
     }
 
     /// Returns what is missing before the archive continues, or why it can't. Waits for the source if that is needed.
@@ -349,7 +393,9 @@ impl Uploader {
             match decided {
                 Continuation::Same { missing } => return Ok(missing),
                 Continuation::Other(why) => return Err(why),
-                Continuation::AskSource => self.status.asks_source(),
+                Continuation::AskSource => self
+                    .status
+                    .waits("waiting for the source: only it can say whether the archive continues"),
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -371,7 +417,7 @@ impl Uploader {
             reason,
         };
         let history = self.archive.begin(&mark).await?;
-        Ok(Tail { history, archived: begins_after, missing: GtidSet::new(), next: 1 })
+        Ok(Tail { history, archived: begins_after, missing: GtidSet::new(), next: 1, writer: None })
     }
 
     /// The relay store may purge what is archived; the purge blocks on the disk.
@@ -383,6 +429,16 @@ impl Uploader {
     fn away(&self, what: &str, why: &dyn std::fmt::Display) -> ArchiveError {
         let (what, why) = (what.to_owned(), why.to_string());
         ArchiveError::Away { url: self.archive.url().to_owned(), what, why }
+    }
+
+    fn unmade(&self, why: PartError) -> ArchiveError {
+        match why {
+            // Nobody but the channel can have the rest sent again.
+            PartError::Relay(damage @ disk::Error::Damaged { .. }) if self.options.is_alone => {
+                ArchiveError::Relay(damage)
+            }
+            why => self.broken(&why.to_string()),
+        }
     }
 
     fn broken(&self, why: &str) -> ArchiveError {

@@ -16,7 +16,16 @@ const CHUNK: usize = 4 << 20;
 /// Level at which zstd keeps up with a link of a gigabit.
 const LEVEL: i32 = 1;
 
-type Result<T> = std::result::Result<T, String>;
+/// The reason no file can be made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PartError {
+    #[error("relay store: {0}")]
+    Relay(#[from] csa_relaystore::disk::Error),
+    #[error("zstd: {0}")]
+    Compression(#[from] std::io::Error),
+}
+
+type Result<T> = std::result::Result<T, PartError>;
 
 /// Reads transactions and makes files of them.
 pub(super) struct PartMaker {
@@ -101,7 +110,6 @@ impl PartMaker {
         archived: &GtidSet,
         interval: std::time::Duration,
     ) -> Result<Made> {
-        let of_store = |error: csa_relaystore::disk::Error| format!("relay store: {error}");
         loop {
             if let Some(part) = &mut self.part {
                 part.push_open(CHUNK)?;
@@ -114,7 +122,7 @@ impl PartMaker {
             }
             let next = match self.next.take() {
                 Some(next) => Some(next),
-                None => self.reader.next_now().map_err(of_store)?,
+                None => self.reader.next_now()?,
             };
             let is_over = match (&self.part, &next) {
                 (None, None) => return Ok(Made::Nothing),
@@ -189,7 +197,7 @@ impl Part {
         let Some((transaction, events)) = &mut self.open else { return Ok(()) };
         let mut bytes = Vec::new();
         for event in events.by_ref() {
-            let event = event.map_err(|error| format!("relay store: {error}"))?;
+            let event = event?;
             self.writer.push(&event, &mut bytes);
             if bytes.len() + self.out.len() >= enough {
                 return self.out.write(&bytes);
@@ -230,8 +238,7 @@ impl Output {
         let encoder = match compression {
             Compression::None => Encoder::Plain(Vec::new()),
             Compression::Zstd => zstd::stream::write::Encoder::new(Vec::new(), LEVEL)
-                .map(|encoder| Encoder::Zstd(Box::new(encoder)))
-                .map_err(|error| format!("zstd: {error}"))?,
+                .map(|encoder| Encoder::Zstd(Box::new(encoder)))?,
         };
         Ok(Self { encoder, digest: Sha256::new(), stored: 0 })
     }
@@ -239,9 +246,7 @@ impl Output {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         match &mut self.encoder {
             Encoder::Plain(out) => out.extend_from_slice(bytes),
-            Encoder::Zstd(encoder) => {
-                encoder.write_all(bytes).map_err(|error| format!("zstd: {error}"))?;
-            }
+            Encoder::Zstd(encoder) => encoder.write_all(bytes)?,
         }
         Ok(())
     }
@@ -271,7 +276,7 @@ impl Output {
     fn finish(mut self) -> Result<(Vec<u8>, u64, String)> {
         let last = match std::mem::replace(&mut self.encoder, Encoder::Plain(Vec::new())) {
             Encoder::Plain(out) => out,
-            Encoder::Zstd(encoder) => encoder.finish().map_err(|error| format!("zstd: {error}"))?,
+            Encoder::Zstd(encoder) => encoder.finish()?,
         };
         self.count(&last);
         Ok((last, self.stored, format!("{:x}", self.digest.finalize())))

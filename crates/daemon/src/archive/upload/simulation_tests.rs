@@ -37,7 +37,7 @@ type Judgement = std::result::Result<(), String>;
 /// Transactions of a run.
 const TRANSACTIONS: u64 = 60;
 /// Virtual time after which reception that still waits for the archive waits for ever.
-const ENDLESS: Duration = Duration::from_secs(7200);
+const ENDLESS: Duration = Duration::from_secs(86_400);
 
 /// A store in memory with the faults of a seed.
 #[derive(Debug)]
@@ -165,13 +165,14 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let limit = if random.random_ratio(1, 3) { 12_000 } else { 0 };
+        let is_alone = seed.is_multiple_of(3);
         let relay = RelayStoreOptions {
             directory: "/relay".into(),
             segment_size: 2000,
             space_limit: limit,
             min_free_disk: 0,
             sync: SyncPolicy::Os,
-            archived: true,
+            archived: !is_alone,
             tail_bytes: 1500,
             frame_bytes: 300,
             wake_bytes: RelayStoreOptions::WAKE_BYTES,
@@ -184,7 +185,8 @@ impl World {
             location: ArchiveLocation::default(),
             interval: Duration::from_secs(random.random_range(1..4)),
             keep: None,
-            is_required: random.random(),
+            is_required: random.random::<bool>() || is_alone,
+            is_alone,
             compression: if random.random() { Compression::Zstd } else { Compression::None },
             file_size: random.random_range(500..4000),
         };
@@ -215,16 +217,21 @@ impl World {
     fn upload(&mut self) {
         let source = Arc::new(SourceStatus::default());
         source.set_executed(up_to(TRANSACTIONS));
-        let uploader = Uploader::over(
-            self.archive(),
-            &self.options,
-            "test",
-            MarkerFile::in_directory(self.state.path()),
-            Arc::clone(&self.relay),
-            source,
-            Arc::clone(&self.status),
-        );
-        self.uploaders.push(tokio::spawn(uploader.run(CancellationToken::new())));
+        let (archive, options) = (self.archive(), self.options.clone());
+        let (relay, status) = (Arc::clone(&self.relay), Arc::clone(&self.status));
+        let marker = MarkerFile::in_directory(self.state.path());
+        let begin = move || {
+            let (relay, source, status) = (relay.clone(), source.clone(), status.clone());
+            let marker = marker.clone();
+            Uploader::over(archive.clone(), &options, "test", marker, relay, source, status)
+        };
+        // Without a target one that is overtaken ends, and an operator restarts it.
+        let run = async move {
+            while begin().run(CancellationToken::new()).await.is_err() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        self.uploaders.push(tokio::spawn(run));
     }
 
     async fn receive(&mut self, gno: u64) {
@@ -242,8 +249,11 @@ impl World {
 
     /// The target commits everything that was received, now and then.
     fn commit(&self) -> JoinHandle<()> {
-        let relay = Arc::clone(&self.relay);
+        let (relay, is_alone) = (Arc::clone(&self.relay), self.options.is_alone);
         tokio::spawn(async move {
+            if is_alone {
+                return;
+            }
             let mut reader = relay.reader(GtidSet::new());
             loop {
                 tokio::time::sleep(Duration::from_millis(700)).await;

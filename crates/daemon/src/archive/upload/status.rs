@@ -27,6 +27,8 @@ struct Inner {
     published: Option<Instant>,
     /// Event bytes that are archived, as the relay store counts them.
     archived_bytes: u64,
+    /// Everything up to the end of the last file; `None` before the archive has answered.
+    archived: Option<GtidSet>,
 }
 
 impl ArchiveStatus {
@@ -53,6 +55,7 @@ impl ArchiveStatus {
 
     /// The end of the archive is found.
     pub(super) fn continues(&self, history: &str, number: u64, archived: &GtidSet) {
+        self.inner.lock().archived = Some(archived.clone());
         self.change(|view| {
             history.clone_into(&mut view.history);
             view.file_number = number;
@@ -61,13 +64,14 @@ impl ArchiveStatus {
         });
     }
 
-    /// The source has to answer before the archive can continue.
-    pub(super) fn asks_source(&self) {
-        self.change(|view| {
-            view.error = Some(
-                "waiting for the source: only it can say whether the archive continues".to_owned(),
-            );
-        });
+    /// Something has to happen before the archive can continue.
+    pub(super) fn waits(&self, why: &str) {
+        self.change(|view| view.error = Some(why.to_owned()));
+    }
+
+    /// Everything up to the end of the last file; `None` before the archive has answered.
+    pub(crate) fn archived(&self) -> Option<GtidSet> {
+        self.inner.lock().archived.clone()
     }
 
     /// Notes a failure; returns true if the last thing that happened was none.
@@ -118,6 +122,7 @@ impl ArchiveStatus {
         inner.published = Some(Instant::now());
         inner.archived_bytes = read;
         inner.oldest = None;
+        inner.archived = Some(index.end());
         if let Some(view) = &mut inner.view {
             view.file_number = index.number;
             view.files_total += 1;

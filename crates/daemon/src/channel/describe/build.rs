@@ -7,8 +7,10 @@ use tokio::time::Instant;
 use crate::copy::CopyProgress;
 use crate::observe::progress::{Moment, ProgressView};
 use csa_applier::{ApplierDurationsView, Tuning};
+use csa_provider::binlog::GtidSet;
 use csa_provider::seams::DurationsView;
 
+use super::archive_only::ArchiveOnly;
 use super::bottleneck::{BottleneckCause, Snapshot};
 use super::parts;
 use super::state::{Circumstances, Phase};
@@ -38,8 +40,8 @@ pub(in crate::channel) struct Facts {
     pub(in crate::channel) settings: SettingsView,
     pub(in crate::channel) health: Option<ThrottleByView>,
     pub(in crate::channel) paused: Option<Paused>,
-    /// Address, and version once it is known.
-    pub(in crate::channel) target: (String, Option<String>),
+    /// Address, and version once it is known; `None` for a channel that only archives.
+    pub(in crate::channel) target: Option<(String, Option<String>)>,
     pub(in crate::channel) source_delay: Duration,
     /// Bytes held, the most ever held, and the limit.
     pub(in crate::channel) memory: (u64, u64, u64),
@@ -62,6 +64,8 @@ pub(in crate::channel) struct Facts {
     pub(in crate::channel) copy: Option<CopyProgress>,
     pub(in crate::channel) copy_check: Option<CopyCheckView>,
     pub(in crate::channel) archive: Option<ArchiveView>,
+    /// Everything archived; `None` without an archive, and before it has answered.
+    pub(in crate::channel) archived: Option<GtidSet>,
     /// Transactions that an operator skipped.
     pub(in crate::channel) skipped: u64,
     /// The time of the next attempt, of a channel that waits for one.
@@ -98,6 +102,8 @@ impl Facts {
     }
 
     pub(in crate::channel) fn view(self, at: Moment) -> ChannelView {
+        let archive_only = ArchiveOnly::of(&self, at);
+        let (address, target_version) = self.target.clone().unwrap_or_default();
         let backlog = self.progress.backlog();
         let due_in = self.progress.held_back();
         let due_in = due_in.map(|held| held.due.saturating_sub(at.micros) as f64 / 1e6);
@@ -142,7 +148,7 @@ impl Facts {
         let ProgressView { source, applied, earlier, usage, .. } = &self.progress;
         let rewinds = &self.rewinds;
         let service_state = if self.phase == Phase::Running { "ON" } else { "OFF" };
-        ChannelView {
+        let view = ChannelView {
             state,
             state_detail,
             next_attempt_seconds: next_attempt.map(|pause| pause.as_secs_f64()),
@@ -177,8 +183,8 @@ impl Facts {
                 waiting: usage.waiting.clone(),
             },
             applier: ApplierView {
-                target: self.target.0.clone(),
-                target_version: self.target.1.clone(),
+                target: address,
+                target_version,
                 desired_delay: self.source_delay.as_secs_f64(),
                 remaining_delay: due_in,
                 lock_wait,
@@ -200,6 +206,10 @@ impl Facts {
             last_error: self.last_error,
             notify: None,
             verify: None,
+        };
+        match archive_only {
+            Some(archive_only) => archive_only.shown(view),
+            None => view,
         }
     }
 }

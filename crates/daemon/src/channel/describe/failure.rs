@@ -98,6 +98,7 @@ fn cause(error: &ChannelError) -> ErrorCause {
         ChannelError::Source(error) => ErrorCause::Source(error.cause()),
         ChannelError::Target(_)
         | ChannelError::Relay(_)
+        | ChannelError::Archive(_)
         | ChannelError::Refused(_)
         | ChannelError::State(_) => ErrorCause::Named,
     }

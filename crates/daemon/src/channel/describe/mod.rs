@@ -1,6 +1,7 @@
 //! The view of a channel, from everything known of it at one moment. Pure, except for
 //! [`super::watch`], which collects what is known.
 
+mod archive_only;
 pub(super) mod bottleneck;
 mod build;
 pub(super) mod failure;

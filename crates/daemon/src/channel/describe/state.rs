@@ -17,6 +17,8 @@ pub(in crate::channel) enum Phase {
     Copying,
     WaitingForSource,
     WaitingForTarget,
+    /// The archive is away, and there is no target.
+    WaitingForArchive,
     Standby,
     Running,
     Stopped,
@@ -57,6 +59,7 @@ impl Circumstances<'_> {
             Phase::Copying => (ChannelState::Starting, detail),
             Phase::WaitingForSource => (ChannelState::WaitingForSource, detail),
             Phase::WaitingForTarget => (ChannelState::WaitingForTarget, detail),
+            Phase::WaitingForArchive => (ChannelState::WaitingForArchive, detail),
             Phase::Standby => (ChannelState::Standby, detail),
             Phase::Stopped if self.receiving => {
                 (ChannelState::Stopped, format!("{detail}; still receiving"))

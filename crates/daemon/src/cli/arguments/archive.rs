@@ -63,9 +63,16 @@ pub(crate) struct RestoreArguments {
     /// Stop right before the first of these transactions.
     #[arg(long, value_name = "SET", conflicts_with = "until")]
     pub(crate) before: Option<GtidSet>,
-    /// Server to restore into, instead of the target of the channel. The account is that of the target.
+    /// Server to restore into, instead of the target of the channel. The account is that of the target, unless another
+    /// one is named.
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) to: Option<(String, u16)>,
+    /// Account there, with the privileges of config/grants-target.sql.
+    #[arg(long, value_name = "USER", requires = "target_password_file")]
+    pub(crate) target_user: Option<String>,
+    /// File with its password.
+    #[arg(long, value_name = "FILE", requires = "target_user")]
+    pub(crate) target_password_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: ArchivePlace,
     /// Take a directory of a server's binary log files instead of an archive.

@@ -52,7 +52,7 @@ pub(crate) fn verify(
     arguments: &VerifyArguments,
 ) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let channels = chosen(&config, admin.channel.as_deref())?;
+    let channels = chosen_with_target(&config, admin.channel.as_deref(), "verify")?;
     let repairs = arguments.repair.as_deref().map(RepairFile::create).transpose()?;
     let is_taken = arguments.json || repairs.as_ref().is_some_and(RepairFile::is_standard_output);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -124,6 +124,23 @@ pub(crate) fn chosen<'a>(
         ))
     };
     Ok(vec![found.ok_or_else(unknown)?])
+}
+
+/// Returns the named channel, or all that have a target, for a command that needs one.
+pub(crate) fn chosen_with_target<'a>(
+    config: &'a Config,
+    channel: Option<&str>,
+    command: &str,
+) -> Result<Vec<&'a ChannelSettings>, Failure> {
+    let mut all = chosen(config, channel)?;
+    let refused = all.iter().find_map(|channel| channel.check_target(command).err());
+    if channel.is_none() {
+        all.retain(|channel| !channel.archives_only());
+    }
+    match refused.filter(|_| channel.is_some() || all.is_empty()) {
+        Some(why) => Err(Failure::Input(why)),
+        None => Ok(all),
+    }
 }
 
 fn options(

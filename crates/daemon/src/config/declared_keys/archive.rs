@@ -36,7 +36,8 @@ pub(in crate::config) struct ArchiveConfig {
     #[serde(default = "days::<14>")]
     pub(in crate::config) keep: Duration,
     /// Keep transactions in the relay store until they are archived, even if reception has to wait for space.
-    /// Without it, transactions leave the relay store at its limit, and the archive has a gap.
+    /// Without it, transactions leave the relay store at its limit, and the archive has a gap. A channel without a
+    /// target always keeps them.
     #[serde(default)]
     pub(in crate::config) required: bool,
     /// Form of the files.

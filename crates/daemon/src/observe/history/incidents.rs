@@ -134,8 +134,12 @@ impl IncidentLog {
             _ => second,
         };
         self.suspected = Some((state, first));
-        let passes =
-            matches!(state, ChannelState::WaitingForSource | ChannelState::WaitingForTarget);
+        let passes = matches!(
+            state,
+            ChannelState::WaitingForSource
+                | ChannelState::WaitingForTarget
+                | ChannelState::WaitingForArchive
+        );
         if passes && second.saturating_sub(first) < SECONDS_MIN {
             return false;
         }

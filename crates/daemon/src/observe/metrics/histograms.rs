@@ -5,7 +5,7 @@ use csa_provider::seams::BOUNDS_MICROS;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 
-use super::{Result, Scrape};
+use super::{Result, Scrape, with};
 use crate::observe::view::{ChannelView, DurationView, StepsView};
 
 type ReadDuration = fn(&StepsView) -> &DurationView;
@@ -35,7 +35,7 @@ impl Counted {
         family.set_name(name.to_owned());
         family.set_help(help.to_owned());
         family.set_field_type(MetricType::HISTOGRAM);
-        family.set_metric(channels.iter().map(|view| of(view, read)).collect());
+        family.set_metric(with(name, channels).map(|view| of(view, read)).collect());
         Ok(Self { desc, family })
     }
 }

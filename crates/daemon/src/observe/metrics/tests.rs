@@ -28,6 +28,7 @@ fn full() -> ChannelView {
     view.copy_check =
         Some(CopyCheckView { outcome: "equal".to_owned(), ..CopyCheckView::default() });
     view.archive = Some(ArchiveView { lag_seconds: Some(2.5), ..ArchiveView::default() });
+    view.applier.target = "t:3306".to_owned();
     view.applier.session_limit = Some(3);
     view.notify = Some(NotifyView::default());
     let finished = "2026-03-01T18:00:00Z".to_owned();

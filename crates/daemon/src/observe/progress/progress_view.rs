@@ -91,7 +91,13 @@ impl ProgressView {
     #[must_use]
     pub fn is_level(&self, now: Instant) -> bool {
         let is_done = self.backlog().is_some_and(|backlog| backlog.transactions == 0);
-        is_done && self.is_fresh(now) && self.tail().is_caught_up()
+        is_done && self.is_current(now)
+    }
+
+    /// Returns true if everything that the source has is received, as far as is known.
+    #[must_use]
+    pub fn is_current(&self, now: Instant) -> bool {
+        self.is_fresh(now) && self.tail().is_caught_up()
     }
 
     /// The source commits its own transactions. One that is itself a replica, and lags, sends what was committed

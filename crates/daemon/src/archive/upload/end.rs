@@ -1,0 +1,70 @@
+//! The end of an archive: where a channel without a target continues to receive.
+
+use std::path::Path;
+
+use csa_provider::binlog::GtidSet;
+
+use super::marker::MarkerFile;
+use super::{ArchiveOptions, ArchiveStatus};
+use crate::archive::store::{Archive, ArchiveError, Result};
+
+/// The end of an archive, and whether it was written from here.
+#[derive(Debug)]
+pub(crate) struct ArchiveEnd {
+    /// Everything up to the end of the last history; `None` for an archive without one.
+    pub(crate) archived: Option<GtidSet>,
+    /// Everything up to the last file, without that one.
+    pub(crate) before_last: GtidSet,
+    /// The channel's folder on this host remembers that the archive was written from here.
+    pub(crate) is_known_here: bool,
+}
+
+/// Looks for the end of the archive of a channel whose state is kept in `directory`.
+///
+/// # Errors
+/// The archive does not answer, is damaged, or is not the one that was written from here.
+pub(crate) async fn archive_end(
+    options: &ArchiveOptions,
+    channel: &str,
+    directory: &Path,
+    status: &ArchiveStatus,
+) -> Result<ArchiveEnd> {
+    let archive = Archive::open(&options.location, channel)?;
+    // Whoever watches the archive sees that it is away.
+    if status.view().is_none() {
+        status.begins(archive.url());
+    }
+    let found = find(&archive, &MarkerFile::in_directory(directory)).await;
+    found.inspect_err(|error| {
+        status.failed(&error.to_string());
+    })
+}
+
+async fn find(archive: &Archive, marker: &MarkerFile) -> Result<ArchiveEnd> {
+    let mut histories = archive.histories().await?;
+    if let Some(why) = marker.missing_from(archive.url(), &histories) {
+        let (url, what) = (archive.url().to_owned(), "looking for its last history".to_owned());
+        return Err(ArchiveError::Away { url, what, why });
+    }
+    let mut end = ArchiveEnd {
+        archived: None,
+        before_last: GtidSet::new(),
+        is_known_here: marker.is_of(archive.url()),
+    };
+    let Some(last) = histories.pop() else { return Ok(end) };
+    let history = archive.history(&last);
+    match history.objects().await?.numbers.last() {
+        None => {
+            end.before_last = history.begins_after().await?;
+            end.archived = Some(end.before_last.clone());
+        }
+        Some(&number) => {
+            let index = history.index(number).await?;
+            let vanished = || archive.damaged(format!("index {number} of {last} has vanished"));
+            let index = index.ok_or_else(vanished)?;
+            end.archived = Some(index.end());
+            end.before_last = index.before;
+        }
+    }
+    Ok(end)
+}

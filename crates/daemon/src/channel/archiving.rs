@@ -1,0 +1,274 @@
+//! A channel without a target. What it receives goes through its relay store into the archive, whose last index is
+//! its checkpoint: no other state says how far it is. One daemon at a time adds files, because each index is created
+//! once; the daemon that finds its number taken leaves the archive to the other one.
+
+use std::time::Duration;
+
+use csa_applier::StartFrom;
+use csa_provider::binlog::GtidSet;
+use csa_provider::seams::SystemChance;
+use csa_provider::source::{Foreign, Known, PreflightError, SourceFacts, preflight};
+use csa_relaystore::disk;
+use csa_relaystore::opening::RelayStore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::error::{ChannelError, OVERCOME, Pauses, failed};
+use super::identity::replica_uuid;
+use super::lifetime::{Channel, ON_REQUEST};
+use super::reception::Received;
+use super::start::relayed;
+use super::start_steps::StartStep;
+use crate::archive::store::ArchiveError;
+use crate::archive::upload::{ArchiveEnd, ArchiveOptions, Uploader, archive_end};
+use crate::host::state_dir;
+
+/// Time between two looks at what is left to archive after the end of reception.
+const LOOK: Duration = Duration::from_millis(250);
+
+impl Channel {
+    /// Checks what a start needs of the source; writes nothing. Returns the reason why it does not answer.
+    ///
+    /// # Errors
+    /// Returns the change that is needed, on one line.
+    pub(super) async fn preflight_archive(&self) -> Result<Option<String>, String> {
+        state_dir::check(&self.settings.relay.directory)?;
+        match preflight(&self.settings.source, None).await {
+            Ok(_) => Ok(None),
+            Err(PreflightError::Unreachable(why)) => Ok(Some(why)),
+            Err(refused) => Err(refused.to_string()),
+        }
+    }
+
+    /// Receives and archives until stopped; returns why the channel stopped.
+    ///
+    /// # Errors
+    /// The cause of the stop; everything before it is archived, or waits in the relay store.
+    pub(super) async fn run_archive(
+        &self,
+        options: &ArchiveOptions,
+        stop: &CancellationToken,
+    ) -> Result<&'static str, ChannelError> {
+        // Kept to the end: the state directory has one user.
+        let Some(_identity) = self.claimed(stop).await else { return Ok(ON_REQUEST) };
+        let mut failures = failed();
+        loop {
+            let Some(received) = self.attached(options, stop).await else { return Ok(ON_REQUEST) };
+            let begun = Instant::now();
+            let ended = self.fill(options, received, stop).await;
+            self.watch.detach();
+            let error = match ended {
+                Ok(()) => return Ok(ON_REQUEST),
+                Err(ChannelError::Archive(ArchiveError::Relay(error))) => {
+                    let disk::Error::Damaged { transaction, .. } = error else {
+                        return Err(error.into());
+                    };
+                    error!(%error, "cutting the relay store there and fetching the rest from the source again");
+                    self.reception.discard(&self.settings, transaction).await?;
+                    continue;
+                }
+                Err(error) if error.may_pass() => error,
+                Err(error) => return Err(error),
+            };
+            if begun.elapsed() >= OVERCOME {
+                failures.restart();
+            }
+            let pause = failures.jittered(0.75..1.25, &SystemChance);
+            if !self.waits_to_try_again(&error, pause, stop).await {
+                return Ok(ON_REQUEST);
+            }
+        }
+    }
+
+    /// Finds the place where the archive ends and receives from there, until that succeeds; `None` when stopped.
+    async fn attached(
+        &self,
+        options: &ArchiveOptions,
+        stop: &CancellationToken,
+    ) -> Option<Received> {
+        let mut pauses = Pauses::new(&self.settings);
+        loop {
+            self.watch.opening();
+            let attach = async {
+                let place = self.place(options).await?;
+                self.watch.done(StartStep::Source);
+                let received = self.reception.attach(&self.settings, &place).await?;
+                self.watch.done(StartStep::RelayStore);
+                Ok(received)
+            };
+            let error = tokio::select! {
+                // May be dropped anywhere: `attach` can be repeated.
+                attached = attach => match attached {
+                    Ok(received) => {
+                        pauses.over();
+                        return Some(received);
+                    }
+                    Err(error) => error,
+                },
+                () = stop.cancelled() => return None,
+            };
+            if !self.is_worth_another_try(&error, &mut pauses, stop).await {
+                return None;
+            }
+        }
+    }
+
+    /// Returns everything that need not be received: what is archived, or what lies before the archive.
+    async fn place(&self, options: &ArchiveOptions) -> Result<GtidSet, ChannelError> {
+        let settings = &self.settings;
+        let end = archive_end(options, &settings.name, settings.directory(), &self.watch.archive())
+            .await?;
+        self.watch.done(StartStep::Position);
+        let ask = async |known: Option<&Known>| preflight(&settings.source, known).await;
+        let Some(archived) = &end.archived else {
+            let first = first(&settings.start_from, &ask(None).await?);
+            let known = Known { received: first.clone(), foreign: Foreign::default() };
+            // Transactions after a GTID set may be purged.
+            ask(Some(&known)).await?;
+            return Ok(first);
+        };
+        if !end.is_known_here {
+            let source = ask(None).await?;
+            return Ok(place_of_new_host(&end, archived, &settings.start_from, &source));
+        }
+        let relayed = relayed(settings, &self.reception, archived).await;
+        let mut received = archived.clone();
+        if relayed.follows {
+            received.union(&relayed.received);
+        }
+        let known = Known { received, foreign: Foreign::default() };
+        match ask(Some(&known)).await {
+            Ok(_) => Ok(archived.clone()),
+            // The relay store may have something for the archive, and reception waits for the source on its own.
+            Err(PreflightError::Unreachable(_)) => Ok(archived.clone()),
+            // What was received before the gap is archived first.
+            Err(PreflightError::Purged(why)) if known.received == *archived => {
+                warn!(why, "the archive gets a gap: the source has purged what is missing");
+                let mut after = archived.clone();
+                after.union(&ask(None).await?.gtid_purged);
+                Ok(after)
+            }
+            Err(PreflightError::Purged(_)) => Ok(archived.clone()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Fills the archive from the relay store until stopped.
+    async fn fill(
+        &self,
+        options: &ArchiveOptions,
+        received: Received,
+        stop: &CancellationToken,
+    ) -> Result<(), ChannelError> {
+        let settings = &self.settings;
+        let (Received { store, mut end }, source) = (received, self.watch.source());
+        let writer = (settings.name.as_str(), replica_uuid(settings.directory())?.to_string());
+        let directory = settings.directory();
+        let status = self.watch.archive();
+        let uploader =
+            Uploader::new(options, writer, directory, store.clone(), source, status.clone())?;
+        self.watch.archiving();
+        info!(took = self.watch.start_text(), "channel started, which only archives");
+        let over = async {
+            // The sender lives as long as the reception, which ends at a stop of the process, too.
+            let ended = end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+            while !status.archived().is_some_and(|archived| has_all(&store, &archived)) {
+                tokio::time::sleep(LOOK).await;
+            }
+            match ended {
+                Some(end) => end,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Ok(()),
+            outcome = uploader.run(stop.clone()) => Ok(outcome?),
+            end = over => Err(end.into()),
+        }
+    }
+}
+
+/// Nothing is left in the relay store that is not archived.
+fn has_all(store: &RelayStore, archived: &GtidSet) -> bool {
+    store.received_so_far().difference(&store.before()).is_subset_of(archived)
+}
+
+/// Returns everything that a new archive does not begin with.
+fn first(start: &StartFrom, source: &SourceFacts) -> GtidSet {
+    match start {
+        StartFrom::Source => source.gtid_executed.clone(),
+        StartFrom::Executed(set) => set.clone(),
+        // Not said: everything that the source still has.
+        StartFrom::Target => source.gtid_purged.clone(),
+    }
+}
+
+/// Returns where a host continues that has never written to the archive, or whose state was removed. Its source may be
+/// another one, or have lost transactions: then another history begins.
+fn place_of_new_host(
+    end: &ArchiveEnd,
+    archived: &GtidSet,
+    start: &StartFrom,
+    source: &SourceFacts,
+) -> GtidSet {
+    let SourceFacts { gtid_executed, gtid_purged, .. } = source;
+    if !archived.is_subset_of(gtid_executed) {
+        return first(start, source);
+    }
+    // The last file comes again, so that its transactions can be compared with those of the source.
+    if gtid_purged.is_subset_of(&end.before_last) {
+        return end.before_last.clone();
+    }
+    let mut after = archived.clone();
+    after.union(gtid_purged);
+    after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(intervals: &str) -> GtidSet {
+        match intervals {
+            "" => GtidSet::new(),
+            of => format!("07070707-0707-0707-0707-070707070707:{of}").parse().expect("a set"),
+        }
+    }
+
+    fn source(purged: &str, executed: &str) -> SourceFacts {
+        SourceFacts {
+            version: "8.4.0".to_owned(),
+            server_uuid: String::new(),
+            gtid_executed: set(executed),
+            gtid_purged: set(purged),
+            is_without_tables: false,
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_new_archive_begins_with_all_that_the_source_has() {
+        let source = source("1-7", "1-20");
+        assert_eq!(first(&StartFrom::Target, &source), set("1-7"));
+        assert_eq!(first(&StartFrom::Source, &source), set("1-20"));
+        assert_eq!(first(&StartFrom::Executed(set("1-12")), &source), set("1-12"));
+    }
+
+    #[test]
+    fn a_new_host_continues_the_archive_where_its_source_can() {
+        let end = ArchiveEnd {
+            archived: Some(set("1-10")),
+            before_last: set("1-8"),
+            is_known_here: false,
+        };
+        let place = |source: &SourceFacts| {
+            place_of_new_host(&end, &set("1-10"), &StartFrom::Target, source)
+        };
+        assert_eq!(place(&source("1-3", "1-20")), set("1-8"), "the last file is compared");
+        assert_eq!(place(&source("1-9", "1-20")), set("1-10"));
+        assert_eq!(place(&source("1-14", "1-20")), set("1-14"), "a gap");
+        assert_eq!(place(&source("1-3", "1-9")), set("1-3"), "the source lost some");
+    }
+}
