@@ -242,8 +242,8 @@ impl Copies {
         }
     }
 
-    /// The operator runs the copy that the refusal names: one that was fulfilled before a crash took back its end,
-    /// or one whose turn was to come later.
+    /// The operator runs the copy that the refusal names. Its end was taken back by a crash, or its turn was to come
+    /// later.
     pub(super) fn run_another(&self) {
         self.requests.lock().rotate_left(1);
         self.repeat();

@@ -105,7 +105,7 @@ impl SourceStatus {
         self.view.lock().clock.estimate()
     }
 
-    /// `idle_at`: the moment at which the source had nothing that was not received before.
+    /// Notes a new link. At `idle_at` the source had nothing that was not received before.
     pub(crate) fn connected(&self, uuid: String, clock: ClockDifference, idle_at: Option<Instant>) {
         self.update(|view| {
             view.clock = clock;
