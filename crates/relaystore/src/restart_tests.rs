@@ -118,6 +118,31 @@ async fn reception_resumes_without_knowing_the_target() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_only_the_target_had_is_known_to_be_passed_over() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = RelayStoreOptions { archived: true, ..options(directory.path()) };
+    let set = |first, last| up_to(last).difference(&up_to(first - 1));
+    for (executed, passed, written) in [
+        (up_to(3), up_to(3), 4..=9),
+        // Another daemon had the channel meanwhile.
+        (up_to(14), set(10, 14), 15..=17),
+        (up_to(14), set(10, 14), 18..=19),
+        (up_to(25), set(20, 25), 26..=27),
+    ] {
+        let (store, _) = RelayStore::open(options.clone(), &executed).expect("opens");
+        assert!(passed.is_subset_of(&store.passed_over()), "{}", store.passed_over());
+        let mut inlet = store.inlet();
+        write(&mut inlet, written.map(|gno| (gno, body()))).await;
+        inlet.stored().await;
+        let mut all = up_to(3);
+        all.union(&set(10, 14));
+        all.union(&set(20, 25));
+        assert!(store.passed_over().is_subset_of(&all), "{}", store.passed_over());
+        assert_eq!(store.before(), up_to(3));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn released_segments_stay_until_they_are_archived() {
     let directory = tempfile::tempdir().expect("a directory");
     let archived = RelayStoreOptions { archived: true, ..options(directory.path()) };

@@ -141,6 +141,50 @@ async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_directory_whose_mount_goes_under_the_daemon_holds_nothing() {
+    let (source, target) = Server::pair(&[], &[]);
+    let place = folder();
+    let (archive, away) = (place.path().join("archive"), place.path().join("away"));
+    std::fs::create_dir(&archive).expect("created");
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = archiving(&source, &target, &archive).set("archive.required", true).start();
+    archived(&daemon, &source).await;
+    std::fs::rename(&archive, &away).expect("renamed");
+    std::fs::create_dir(&archive).expect("created");
+    source.exec("INSERT INTO d.t VALUES (1)").await;
+    eventually("it is noticed", DRAIN, async || {
+        view(&daemon)["error"].to_string().contains("is the directory mounted")
+    })
+    .await;
+    std::fs::remove_dir_all(&archive).expect("removed");
+    std::fs::rename(&away, &archive).expect("renamed");
+    archived(&daemon, &source).await;
+    let said = daemon.commanded(&["archive", "verify"]);
+    assert!(said.contains("with 3 transactions read"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_daemon_has_not_received_itself_is_a_gap_if_the_other_has_not_archived_it() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let first = archiving(&source, &target, archive.path()).start();
+    archived(&first, &source).await;
+    assert!(first.terminate().success());
+    let other = archiving(&source, &target, archive.path()).set("archive.interval", "1h").start();
+    source.exec("INSERT INTO d.t VALUES (1); INSERT INTO d.t VALUES (2)").await;
+    other.wait_drained(&source, &target, DRAIN).await;
+    assert!(other.terminate().success());
+    // Its relay store ends before these two, which the target has.
+    first.start_again();
+    source.exec("INSERT INTO d.t VALUES (3)").await;
+    archived(&first, &source).await;
+    let said = first.command(&["archive", "verify"]);
+    assert!(said.code == Some(1) && said.out.contains("a gap of 2 transactions"), "{said:?}");
+    assert_eq!(view(&first)["missing_transactions_total"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_was_reset_begins_another_history() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();

@@ -1,6 +1,7 @@
 //! The archive of a channel: what it holds, what a restore makes of it, and the day on which everything around it
 //! goes wrong.
 
+pub(crate) mod chaos;
 mod faults;
 mod restore;
 

@@ -31,6 +31,8 @@ use crate::write::writer::Writer;
 pub struct RelayStore {
     shared: Arc<Shared>,
     received: GtidSet,
+    /// The part of [`Self::received`] that only the target had when the store was opened.
+    only_on_target: GtidSet,
     writer: Mutex<Option<Writer>>,
 }
 
@@ -105,9 +107,10 @@ impl RelayStore {
             giving_up: AtomicBool::new(false),
         });
         let mut received = recovered.received;
+        let only_on_target = executed.difference(&received);
         let history = History {
             received: received.clone(),
-            only_on_target: executed.difference(&received),
+            only_on_target: only_on_target.clone(),
             format: recovered.format,
             transactions: recovered.transactions,
             event_bytes: recovered.event_bytes,
@@ -119,7 +122,7 @@ impl RelayStore {
         let _ = writer.prepare()?;
         shared.purge();
         shared.state.lock().received.clone_from(&received);
-        let store = Self { shared, received, writer: Mutex::new(Some(writer)) };
+        let store = Self { shared, received, only_on_target, writer: Mutex::new(Some(writer)) };
         Ok((store, recovered.report))
     }
 
@@ -210,6 +213,17 @@ impl RelayStore {
         }
         state.segments.len() > 1
             && state.segments.iter().next().is_some_and(|(&number, s)| state.is_released(number, s))
+    }
+
+    /// Returns the transactions before the first one in the store, and those that only the target had when the store
+    /// was opened, now or earlier: reception has passed them over.
+    #[must_use]
+    pub fn passed_over(&self) -> GtidSet {
+        let state = self.shared.state.lock();
+        let mut passed = segments::passed_over(&state.segments);
+        drop(state);
+        passed.union(&self.only_on_target);
+        passed
     }
 
     /// Returns the transactions before the first one in the store.
