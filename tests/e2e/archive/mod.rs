@@ -2,7 +2,9 @@
 //! goes wrong.
 
 pub(crate) mod chaos;
+mod day;
 mod faults;
+mod others;
 mod restore;
 
 use std::path::{Path, PathBuf};

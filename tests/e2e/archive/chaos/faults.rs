@@ -223,7 +223,7 @@ async fn given_up(world: &mut World) -> String {
         |world: &World| world.daemon().log().matches("transactions leave the relay").count();
     let before = given_up(world);
     world.store.begin(fault).await;
-    let row = "INSERT INTO chaos.wide (b) VALUES (REPEAT('g', 400000))";
+    let row = "INSERT INTO other.wide (b) VALUES (REPEAT('g', 400000))";
     let begun = Instant::now();
     while given_up(world) == before {
         assert!(begun.elapsed() < DRAIN, "nothing is given up: {:#}", world.view());
@@ -276,10 +276,10 @@ async fn reset(world: &mut World) -> String {
         std::fs::remove_file(world.source.data_directory.join("auto.cnf")).expect("removed");
         block_in_place(|| world.source.restart());
     }
-    let source = "DROP DATABASE sbtest; DROP DATABASE chaos; RESET BINARY LOGS AND GTIDS";
+    let source = "DROP DATABASE sbtest; DROP DATABASE other; RESET BINARY LOGS AND GTIDS";
     world.source.exec(source).await;
     let target =
-        "DROP DATABASE sbtest; DROP DATABASE chaos; DROP DATABASE csa; RESET BINARY LOGS AND GTIDS";
+        "DROP DATABASE sbtest; DROP DATABASE other; DROP DATABASE csa; RESET BINARY LOGS AND GTIDS";
     world.target.exec(target).await;
     world.begin_era().await;
     String::from(if is_other { "of another server" } else { "" })

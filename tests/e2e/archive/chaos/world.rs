@@ -14,6 +14,7 @@ use tokio::task::{JoinHandle, block_in_place};
 
 use super::judge::Judge;
 use super::store::Store;
+use crate::archive::others;
 
 /// Time after which an archive counts as not recovered: the daemon's pauses are up to a minute.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -77,14 +78,7 @@ impl World {
         let permits_gaps = self.random.random();
         self.judge.begins(&uuid, permits_gaps);
         prepare(&self.source, &options(0)).await;
-        let tables = "CREATE DATABASE chaos;\
-                      CREATE TABLE chaos.wide (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB);\
-                      CREATE TABLE chaos.many (id INT PRIMARY KEY AUTO_INCREMENT, n INT);\
-                      INSERT INTO chaos.many (n) VALUES (1),(2),(3),(4),(5),(6),(7),(8)";
-        self.source.exec(tables).await;
-        for _ in 0..7 {
-            self.source.exec("INSERT INTO chaos.many (n) SELECT n+1 FROM chaos.many").await;
-        }
+        others::prepare(&self.source).await;
         self.start_daemon();
         self.write();
     }
@@ -203,7 +197,7 @@ fn options(seed: u64) -> LoadOptions {
     }
 }
 
-/// A client for what the load lacks: definitions, large rows, many rows, and ends of binary logs.
+/// A client for what the load lacks.
 struct Others {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -228,11 +222,9 @@ impl Others {
                         Err(_) => continue,
                     },
                 };
-                match conn.query_drop(statement(&mut random)).await {
+                match conn.query_drop(others::statement(&mut random)).await {
                     Ok(()) => drop(counted.fetch_add(1, Ordering::Relaxed)),
-                    // A definition that is there, or is not.
-                    Err(mysql_async::Error::Server(error))
-                        if [1050, 1051, 1060, 1091, 1146].contains(&error.code) => {}
+                    Err(mysql_async::Error::Server(error)) if others::is_expected(&error) => {}
                     Err(_) => continue,
                 }
                 session = Some(conn);
@@ -245,30 +237,5 @@ impl Others {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.expect("the other client");
         self.done.load(Ordering::Relaxed)
-    }
-}
-
-fn statement(random: &mut StdRng) -> String {
-    let table = random.random_range(1..=3);
-    match random.random_range(0..14) {
-        // Above a segment of the relay store.
-        0 | 1 => format!(
-            "INSERT INTO chaos.wide (b) VALUES (REPEAT('{}', {}))",
-            random.random_range(0..10),
-            random.random_range(1_100_000..2_500_000)
-        ),
-        2 => "TRUNCATE TABLE chaos.wide".into(),
-        3 => "FLUSH BINARY LOGS".into(),
-        4 => "UPDATE chaos.many SET n=n+1".into(),
-        5 => format!("DELETE FROM chaos.many WHERE id={}", random.random_range(1..2000)),
-        6 => format!("CREATE TABLE chaos.made_{table} (id INT PRIMARY KEY, v INT)"),
-        7 => format!("CREATE TABLE chaos.made_{table} (PRIMARY KEY (id)) SELECT * FROM chaos.many"),
-        8 => format!("DROP TABLE IF EXISTS chaos.made_{table}"),
-        9 => "ALTER TABLE chaos.many ADD COLUMN note VARCHAR(20) DEFAULT 'a'".into(),
-        10 => "ALTER TABLE chaos.many DROP COLUMN note".into(),
-        11 => format!("BEGIN; UPDATE chaos.many SET n=n*2 WHERE id<{table}00; ROLLBACK"),
-        // An empty statement of its own: a transaction without rows.
-        12 => "DROP TABLE IF EXISTS chaos.never_there".into(),
-        _ => "INSERT INTO chaos.many (n) VALUES (1),(2),(3)".into(),
     }
 }
