@@ -69,22 +69,16 @@ pub(crate) async fn run(store: Store) {
             judge(&mut world, false).await;
             world.write();
             judged = Instant::now();
-            println!("{:>6.1} judged: {:?}", begun.elapsed().as_secs_f32(), world.judge.totals());
+            println!("{:>6.1} judged: {}", begun.elapsed().as_secs_f32(), world.judge.totals());
         }
         let pause = world.random.random_range(0..700);
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
     world.write_no_more().await;
     judge(&mut world, true).await;
-    println!(
-        "{:.0?}: {counts:?}\n{} transactions of the clients and {} other statements; the daemon ended {} times on its own\n\
-         {} judgements, {} restores, {:?}",
-        begun.elapsed(),
-        world.committed,
-        world.others,
-        world.exits,
-        world.judge.judgements,
-        world.judge.restores,
-        world.judge.totals()
-    );
+    let (World { committed, others, exits, judge, .. }, seconds) =
+        (&world, begun.elapsed().as_secs());
+    println!("{seconds} s: {counts:?}; the daemon ended {exits} times on its own");
+    println!("{committed} transactions of the clients, {others} other statements");
+    println!("{} judgements, {} restores, {}", judge.judgements, judge.restores, judge.totals());
 }

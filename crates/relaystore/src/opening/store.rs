@@ -44,9 +44,29 @@ impl RelayStore {
     /// # Errors
     /// Another process holds the store, the disk fails, or a segment is of another version.
     pub fn open(options: RelayStoreOptions, executed: &GtidSet) -> Result<(Self, Recovery)> {
+        Self::open_behind(options, executed, executed)
+    }
+
+    /// As [`Self::open`]. Reception continues after what the store has and after `begin`, a part of `executed`: the
+    /// archive lacks the rest.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_behind(
+        options: RelayStoreOptions,
+        executed: &GtidSet,
+        begin: &GtidSet,
+    ) -> Result<(Self, Recovery)> {
         let directory = Directory::open(&options)?;
-        let recovered = recovery::recover(&directory, Some(executed))?;
-        Self::build(options, directory, recovered, executed)
+        let mut recovered = recovery::recover(&directory, Some(executed))?;
+        if recovered.segments.is_empty() {
+            recovered.received.clone_from(begin);
+        }
+        let (store, recovery) = Self::build(options, directory, recovered, begin)?;
+        if !executed.is_subset_of(&store.received) {
+            store.shared.state.lock().ahead = Some(executed.clone());
+        }
+        Ok((store, recovery))
     }
 
     /// Opens a store that is not empty while the target's transactions are unknown: reception
@@ -95,6 +115,7 @@ impl RelayStore {
                 archived,
                 tail: Tail::default(),
                 received: GtidSet::new(),
+                ahead: None,
                 queued: VecDeque::new(),
                 open: None,
                 usage,
@@ -186,6 +207,7 @@ impl RelayStore {
         let StoreState { segments, end, received, .. } = &*state;
         // Not the higher of both: a target that came back older reads released transactions again.
         state.released = segments::released(segments, *end, received, executed);
+        state.ahead = None;
         drop(state);
         self.shared.purge();
         true

@@ -127,53 +127,16 @@ async fn store_fails(world: &mut World, span: Duration) -> String {
     format!("{fault:?} {meanwhile}")
 }
 
-/// Lets the archive have all that the target has, where an era permits no gap: what only the target has is in no relay
-/// store that begins again.
-async fn let_archive_lead(world: &mut World) {
-    if world.judge.permits_gaps() {
-        return;
-    }
-    block_in_place(|| world.daemon().commanded(&["pause"]));
-    let applied = {
-        let mut conn = world.target.conn().await;
-        let sets: Vec<String> = conn
-            .query("SELECT gtid_executed FROM csa.checkpoint WHERE channel='test'")
-            .await
-            .expect("a checkpoint");
-        sets.iter().map(|set| super::world::gno(set)).max().unwrap_or_default()
-    };
-    eventually("the archive has what the target has", DRAIN, async || {
-        world.archived_gno().is_some_and(|archived| archived >= applied)
-    })
-    .await;
-}
-
+/// What the target has and the archive lacks, the source sends again.
 async fn relay_lost(world: &mut World, span: Duration) -> String {
-    let_archive_lead(world).await;
-    let first = world.archived_gno().unwrap_or_default() + 1;
     world.daemon().kill9();
     std::fs::remove_dir_all(world.daemon().state_dir().join("test")).expect("removed");
     sleep(span).await;
-    begins_elsewhere(world, first).await;
+    world.start_daemon();
     String::new()
 }
 
-/// The daemon begins after what the target has, which may be more than the archive has.
-async fn begins_elsewhere(world: &mut World, first: u64) {
-    if world.judge.permits_gaps() {
-        let last = world.last_gno().await;
-        world.judge.permit(first..=last);
-    }
-    if world.daemon().pid().is_none() {
-        world.start_daemon();
-    }
-    // It may have been paused when it had the channel last.
-    let _ = block_in_place(|| world.daemon().command(&["resume"]));
-}
-
 async fn takeover(world: &mut World, span: Duration) -> String {
-    let_archive_lead(world).await;
-    let first = world.archived_gno().unwrap_or_default() + 1;
     block_in_place(|| world.other_daemon().start_again());
     let waits = async || {
         let status = block_in_place(|| world.other_daemon().try_status()).unwrap_or_default();
@@ -197,12 +160,7 @@ async fn takeover(world: &mut World, span: Duration) -> String {
         _ => assert!(block_in_place(|| world.daemon().terminate()).success()),
     }
     world.swap_daemons();
-    let begun = Instant::now();
-    let from = world.last_gno().await;
-    while world.archived_gno().is_none_or(|archived| archived < from) && begun.elapsed() < DRAIN {
-        sleep(Duration::from_millis(50)).await;
-    }
-    begins_elsewhere(world, first).await;
+    world.recovered("a takeover").await;
     if way == "stalled" {
         // Both want to write the next file.
         world.other_daemon().signal("CONT");
@@ -259,9 +217,19 @@ async fn purged(world: &mut World) -> String {
     format!("to {name}")
 }
 
-/// The clients rest, everything is archived, and both servers begin anew: the source with the same numbers, and perhaps as
-/// another server.
+/// Begins another history, and perhaps a third one, which soon has more transactions than the second.
 async fn reset(world: &mut World) -> String {
+    let first = reset_to(world, Duration::ZERO).await;
+    if world.random.random() {
+        return format!("of {first}");
+    }
+    world.recovered("a reset").await;
+    format!("of {first}, and of {}", reset_to(world, Duration::from_secs(4)).await)
+}
+
+/// The clients rest, everything is archived, and both servers begin anew: the source with the same numbers, and perhaps as
+/// another server. The daemon comes back after a while.
+async fn reset_to(world: &mut World, alone: Duration) -> &'static str {
     world.write_no_more().await;
     judge(world, true).await;
     let is_other = world.random.random::<bool>();
@@ -281,6 +249,6 @@ async fn reset(world: &mut World) -> String {
     let target =
         "DROP DATABASE sbtest; DROP DATABASE other; DROP DATABASE csa; RESET BINARY LOGS AND GTIDS";
     world.target.exec(target).await;
-    world.begin_era().await;
-    String::from(if is_other { "of another server" } else { "" })
+    world.begin_era(alone).await;
+    if is_other { "another server" } else { "the same server" }
 }

@@ -2,6 +2,7 @@
 //! wrote it, or the archive says that it is missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,6 +62,17 @@ pub(super) struct Totals {
     pub(super) committed: usize,
     pub(super) gaps: u64,
     pub(super) missing: u64,
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { histories, files, bytes, committed, gaps, missing } = self;
+        write!(
+            formatter,
+            "{committed} transactions in {histories} histories, {files} files with {bytes} bytes, \
+             {gaps} gaps of {missing} transactions"
+        )
+    }
 }
 
 impl Judge {

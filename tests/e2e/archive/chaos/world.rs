@@ -68,19 +68,20 @@ impl World {
             others: 0,
             exits: 0,
         };
-        world.begin_era().await;
+        world.begin_era(Duration::ZERO).await;
         world
     }
 
-    /// Makes the tables, and lets the daemon and the clients begin.
-    pub(super) async fn begin_era(&mut self) {
+    /// Makes the tables, and lets the clients begin, and after a while the daemon.
+    pub(super) async fn begin_era(&mut self, alone: Duration) {
         let uuid: String = self.source.value("SELECT @@server_uuid").await;
         let permits_gaps = self.random.random();
         self.judge.begins(&uuid, permits_gaps);
         prepare(&self.source, &options(0)).await;
         others::prepare(&self.source).await;
-        self.start_daemon();
         self.write();
+        tokio::time::sleep(alone).await;
+        self.start_daemon();
     }
 
     pub(super) fn daemon(&self) -> &Daemon {

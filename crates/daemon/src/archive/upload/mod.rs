@@ -4,6 +4,7 @@
 //! over another: two daemons can't both add a file after the same one. A daemon that is killed leaves a file without
 //! an index, which nobody reads and a later sweep deletes.
 
+mod begin;
 mod continuation;
 mod marker;
 mod overlap;
@@ -29,6 +30,7 @@ use super::index::{Compression, FORMAT, FileIndex, HistoryMark};
 use super::layout;
 use super::store::{Archive, ArchiveError, ArchiveLocation, History, Result};
 use crate::host::{blocking, rfc3339};
+pub(crate) use begin::begin;
 use continuation::{Continuation, Standing, continuation};
 use marker::MarkerFile;
 use part::{Finished, Made, PartMaker};
