@@ -90,11 +90,19 @@ impl FaultyProxy {
     /// # Panics
     /// If no port can be bound.
     pub async fn start(server: &Server) -> Self {
+        Self::to(server.port).await
+    }
+
+    /// Listens on loopback and forwards to a port on it.
+    ///
+    /// # Panics
+    /// If no port can be bound.
+    pub async fn to(server: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("binding a port");
         let port = listener.local_addr().expect("the address bound").port();
         let mode = watch::Sender::new(Mode::default());
         let counts = Arc::<Counts>::default();
-        let (to, modes, counted) = (server.port, mode.clone(), Arc::clone(&counts));
+        let (to, modes, counted) = (server, mode.clone(), Arc::clone(&counts));
         let accept = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(carry(client, to, modes.subscribe(), Arc::clone(&counted)));

@@ -48,6 +48,14 @@ impl Mount {
         &self.path
     }
 
+    /// Mounts it with other options.
+    ///
+    /// # Errors
+    /// The kernel refuses, for example while a file is open.
+    pub fn remount(&self, options: &str) -> Result<(), String> {
+        run(Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.path))
+    }
+
     /// Cuts the power of the disk: from now on every access fails, and what the kernel has not written
     /// yet is lost, journal included.
     ///

@@ -118,6 +118,66 @@ async fn reception_resumes_without_knowing_the_target() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_only_the_target_had_is_known_to_be_passed_over() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = RelayStoreOptions { archived: true, ..options(directory.path()) };
+    let set = |first: u64, last| up_to(last).difference(&up_to(first - 1));
+    for (executed, passed, written) in [
+        (up_to(3), up_to(3), 4..=9),
+        // Another daemon had the channel meanwhile.
+        (up_to(14), set(10, 14), 15..=17),
+        (up_to(14), set(10, 14), 18..=19),
+        (up_to(25), set(20, 25), 26..=27),
+    ] {
+        let (store, _) = RelayStore::open(options.clone(), &executed).expect("opens");
+        assert!(passed.is_subset_of(&store.passed_over()), "{}", store.passed_over());
+        let mut inlet = store.inlet();
+        write(&mut inlet, written.map(|gno| (gno, body()))).await;
+        inlet.stored().await;
+        let mut all = up_to(3);
+        all.union(&set(10, 14));
+        all.union(&set(20, 25));
+        assert!(store.passed_over().is_subset_of(&all), "{}", store.passed_over());
+        assert_eq!(store.before(), up_to(3));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_archive_lacks_is_received_although_the_target_has_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = RelayStoreOptions { archived: true, ..options(directory.path()) };
+    {
+        let opened = RelayStore::open_behind(options.clone(), &up_to(20), &up_to(5));
+        let (store, _) = opened.expect("opens");
+        assert_eq!((store.received(), store.passed_over()), (&up_to(5), up_to(5)));
+        let mut inlet = store.inlet();
+        write(&mut inlet, (6..=12).map(|gno| (gno, body()))).await;
+        inlet.stored().await;
+        assert!(!store.follows(&up_to(20)), "reception is not there yet");
+        // Nobody reads them for the target, but they are released once they are archived.
+        assert!(read(&mut store.reader(up_to(20)), NOW).await.is_none());
+        let segments = store.usage().segments;
+        store.note_archived(&up_to(12));
+        assert!(store.usage().segments < segments);
+    }
+    // The same again, from where the archive and the store are now.
+    let opened = RelayStore::open_behind(options.clone(), &up_to(20), &up_to(12));
+    let (store, _) = opened.expect("opens");
+    assert_eq!(store.received(), &up_to(12));
+    let mut inlet = store.inlet();
+    write(&mut inlet, (13..=24).map(|gno| (gno, body()))).await;
+    inlet.stored().await;
+    let mut reader = store.reader(up_to(20));
+    assert_eq!(read(&mut reader, SOON).await.map(|(gno, _)| gno), Some(21));
+    store.note_archived(&up_to(24));
+    assert!(!store.follows(&up_to(30)) && store.follows(&up_to(20)));
+    for gno in 22..=24 {
+        let found = read(&mut reader, SOON).await.map(|(gno, _)| gno);
+        assert_eq!(found, Some(gno), "what the target lacks is not released");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn released_segments_stay_until_they_are_archived() {
     let directory = tempfile::tempdir().expect("a directory");
     let archived = RelayStoreOptions { archived: true, ..options(directory.path()) };

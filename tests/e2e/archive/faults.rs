@@ -141,6 +141,65 @@ async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_directory_whose_mount_goes_under_the_daemon_holds_nothing() {
+    let (source, target) = Server::pair(&[], &[]);
+    let place = folder();
+    let (archive, away) = (place.path().join("archive"), place.path().join("away"));
+    std::fs::create_dir(&archive).expect("created");
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = archiving(&source, &target, &archive).set("archive.required", true).start();
+    archived(&daemon, &source).await;
+    std::fs::rename(&archive, &away).expect("renamed");
+    std::fs::create_dir(&archive).expect("created");
+    source.exec("INSERT INTO d.t VALUES (1)").await;
+    eventually("it is noticed", DRAIN, async || {
+        view(&daemon)["error"].to_string().contains("is the directory mounted")
+    })
+    .await;
+    std::fs::remove_dir_all(&archive).expect("removed");
+    std::fs::rename(&away, &archive).expect("renamed");
+    archived(&daemon, &source).await;
+    let said = daemon.commanded(&["archive", "verify"]);
+    assert!(said.contains("with 3 transactions read"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_daemon_has_not_archived_is_archived_or_a_gap() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT)").await;
+    let first = archiving(&source, &target, archive.path()).start();
+    archived(&first, &source).await;
+    let other = archiving(&source, &target, archive.path()).set("archive.interval", "1h").build();
+    let row = "INSERT INTO d.t VALUES ()";
+    for is_purged in [false, true] {
+        assert!(first.terminate().success());
+        other.start_again();
+        source.exec(row).await;
+        source.exec(row).await;
+        other.wait_drained(&source, &target, DRAIN).await;
+        assert!(other.terminate().success());
+        if is_purged {
+            source.exec("FLUSH BINARY LOGS").await;
+            let name = "SELECT local->>'$.binary_log_file' FROM performance_schema.log_status";
+            let name: String = source.value(name).await;
+            source.exec(&format!("PURGE BINARY LOGS TO '{name}'")).await;
+        }
+        // Its relay store ends before these two, which the target has.
+        first.start_again();
+        source.exec(row).await;
+        archived(&first, &source).await;
+        let said = first.command(&["archive", "verify"]);
+        match is_purged {
+            false => assert_eq!(said.code, Some(0), "{said:?}"),
+            true => assert!(said.out.contains("a gap of 2 transactions"), "{said:?}"),
+        }
+        assert_eq!(view(&first)["missing_transactions_total"], if is_purged { 2 } else { 0 });
+    }
+    compare(&source, &target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_was_reset_begins_another_history() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();

@@ -2,7 +2,10 @@
 //! goes wrong.
 
 mod alone;
+pub(crate) mod chaos;
+mod day;
 mod faults;
+mod others;
 mod restore;
 
 use std::path::{Path, PathBuf};

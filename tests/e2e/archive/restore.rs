@@ -1,8 +1,9 @@
 //! Restores to any transaction and any moment are exact.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use csa_tests::{Compare, Guide, Load, LoadOptions, Server, compare, eventually, prepare};
+use csa_tests::{Compare, Guide, LoadOptions, Server, compare, eventually, prepare};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -22,8 +23,11 @@ async fn own_replica(source: &Server) -> Server {
 
 /// Lets the server's own applier continue to the end of a set, and no further.
 async fn follow_until(replica: &Server, set: &str) {
-    replica.exec(&format!("START REPLICA SQL_THREAD UNTIL SQL_AFTER_GTIDS='{set}'")).await;
     let reached = format!("SELECT GTID_SUBSET('{set}', @@GLOBAL.gtid_executed)");
+    if replica.value::<u8>(&reached).await == 1 {
+        return;
+    }
+    replica.exec(&format!("START REPLICA SQL_THREAD UNTIL SQL_AFTER_GTIDS='{set}'")).await;
     eventually("the server's own replica is there", DRAIN, async || {
         replica.value::<u8>(&reached).await == 1
             && replica
@@ -49,54 +53,94 @@ fn holds(said: &str) -> &str {
     line.rsplit_once(" has ").expect("a set").1
 }
 
+/// A place to which a server is restored: that of the last transaction before it, and how a restore is told.
+struct Place {
+    end: usize,
+    told: Told,
+}
+
+enum Told {
+    Gtid,
+    Moment(u64),
+}
+
+/// Returns a moment in the form of `--until`.
+async fn moment_text(source: &Server, micros: u64) -> String {
+    let text = format!(
+        "SELECT DATE_FORMAT(TIMESTAMPADD(MICROSECOND, {micros}, '1970-01-01 00:00:00'), \
+         '%Y-%m-%dT%H:%i:%s.%fZ')"
+    );
+    source.value(&text).await
+}
+
+/// `CSA_RESTORES` is the number of random transactions, and that of moments (6).
 #[tokio::test(flavor = "multi_thread")]
 async fn random_transactions_and_moments_are_restored_exactly() {
+    let count = std::env::var("CSA_RESTORES").map_or(6, |text| text.parse().expect("a number"));
+    let seed: u64 = rand::rng().random_range(0..100_000);
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
     let (source, target) = Server::pair(&[], &[]);
     let (archive, replica) = (folder(), own_replica(&source).await);
     let empty = Server::start("restored", &[]);
-    prepare(&source, &busy()).await;
-    let first: u64 = source.value("SELECT SUBSTRING_INDEX(@@gtid_executed, '-', -1) + 0").await;
+    day::prepare(&source).await;
+    let first: usize = source.value("SELECT SUBSTRING_INDEX(@@gtid_executed, '-', -1) + 0").await;
     let daemon =
         archiving(&source, &target, archive.path()).set("archive.compression", "zstd").start();
-    let load = Load::start(&source, &busy());
-    let mut moments = Vec::new();
-    for _ in 0..6 {
-        tokio::time::sleep(Duration::from_millis(700)).await;
-        let now = "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ')";
-        moments.push(source.value::<String>(now).await);
-    }
+    let is_over = AtomicBool::new(false);
+    let pauses: Vec<u64> = (0..count).map(|_| random.random_range(200..1200)).collect();
+    let taken = async {
+        let mut moments = Vec::new();
+        for pause in pauses {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            let now = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
+            moments.push(source.value::<u64>(now).await);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        moments
+    };
+    let (mut moments, hours) = tokio::join!(taken, day::write(&source, &is_over, random.random()));
     source.exec("CREATE TABLE sbtest.late (id INT PRIMARY KEY)").await;
-    load.stop().await;
     archived(&daemon, &source).await;
     let uuid: String = source.value("SELECT @@server_uuid").await;
-    let last: u64 = source.value("SELECT SUBSTRING_INDEX(@@gtid_executed, '-', -1) + 0").await;
-
-    // Random transactions, each restore beginning where the one before it ended.
-    let mut random = StdRng::seed_from_u64(last);
-    let mut ends: Vec<u64> = (0..6).map(|_| random.random_range(first..last)).collect();
-    ends.sort_unstable();
-    for end in ends {
-        let set = format!("{uuid}:1-{end}");
-        let said = restored(&daemon, &empty, &["--until", &set]);
-        assert_eq!(holds(&said), set);
-        follow_until(&replica, &set).await;
-        equal(&empty, &replica).await;
-    }
-
-    // Moments, into a server that is empty again for each of them.
+    let last: usize = source.value("SELECT SUBSTRING_INDEX(@@gtid_executed, '-', -1) + 0").await;
     let exported = folder();
     daemon.commanded(&["archive", "export", &exported.path().display().to_string()]);
     let commits = commits(&mysqlbinlog(&files(exported.path())));
-    assert_eq!(commits.len() as u64, last, "every transaction is in the files");
-    for moment in &moments {
-        let server = Server::start("moment", &[]);
-        let said = restored(&daemon, &server, &["--until", moment]);
-        let micros: u64 = source
-            .value(&format!("SELECT CAST(UNIX_TIMESTAMP(CONVERT_TZ('{}', '+00:00', @@time_zone)) * 1000000 AS UNSIGNED)", moment.trim_end_matches('Z').replace('T', " ")))
-            .await;
-        let end = commits.iter().take_while(|commit| **commit < micros).count();
-        assert_eq!(holds(&said), format!("{uuid}:1-{end}"), "{moment}");
+    assert_eq!(commits.len(), last, "every transaction is in the files");
+
+    // Some moments are those of commits, which come too late for them.
+    for moment in moments.iter_mut().step_by(3) {
+        *moment = commits[random.random_range(first..last)];
     }
+    let mut places: Vec<Place> = (0..count)
+        .map(|_| Place { end: random.random_range(first..last), told: Told::Gtid })
+        .collect();
+    places.extend(moments.into_iter().map(|moment| {
+        let end = commits.iter().take_while(|commit| **commit < moment).count();
+        Place { end, told: Told::Moment(moment) }
+    }));
+    places.sort_by_key(|place| place.end);
+    for Place { end, told } in places {
+        let set = format!("{uuid}:1-{end}");
+        follow_until(&replica, &set).await;
+        match told {
+            // Each restore begins where the one before it ended.
+            Told::Gtid => {
+                let said = restored(&daemon, &empty, &["--until", &set]);
+                assert_eq!(holds(&said), set);
+                equal(&empty, &replica).await;
+            }
+            Told::Moment(moment) => {
+                let (server, moment) =
+                    (Server::start("moment", &[]), moment_text(&source, moment).await);
+                let said = restored(&daemon, &server, &["--until", &moment]);
+                assert_eq!(holds(&said), set, "{moment}");
+                equal(&server, &replica).await;
+            }
+        }
+    }
+    println!("{count} transactions and {count} moments among {last} transactions of {hours:?}");
 
     // Everything, and the channel continues from there with another target.
     let said = restored(&daemon, &empty, &[]);

@@ -9,19 +9,20 @@ use csa_tests::{
 };
 
 use crate::DRAIN;
+use crate::archive::chaos::{self, Store};
 use crate::archive::{archived, view};
 
-const BUCKET: &str = "backups";
+pub(crate) const BUCKET: &str = "backups";
 
 /// A gateway of the protocol over a directory; killed when it is dropped.
-struct Gateway {
+pub(crate) struct Gateway {
     process: Child,
     port: u16,
     directory: std::path::PathBuf,
 }
 
 impl Gateway {
-    fn start(directory: &Path, port: u16) -> Self {
+    pub(crate) fn start(directory: &Path, port: u16) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("sandbox/go-tool");
         let found = Command::new(script).arg("versitygw").output().expect("running go-tool");
         assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
@@ -38,12 +39,12 @@ impl Gateway {
         Self { process, port, directory: directory.to_owned() }
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 
-    fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.kill();
         let next = Self::start(&self.directory, self.port);
         *self = next;
@@ -133,4 +134,9 @@ async fn an_archive_in_an_object_store_survives_what_happens_to_it() {
     let said = command(&["restore", "--to", &to], "secret");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     compare(&source, &restored).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_fails_an_archive_in_an_object_store_has_everything_or_says_what_it_lacks() {
+    chaos::run(Store::gateway().await).await;
 }

@@ -2,7 +2,7 @@
 //! test-deployments` runs these; `make test` leaves them out.
 
 mod alerts;
-mod archive_s3;
+pub(crate) mod archive_s3;
 mod containers;
 mod files;
 mod guides;

@@ -93,7 +93,7 @@ impl Channel {
             let attach = async {
                 let place = self.place(options).await?;
                 self.watch.done(StartStep::Source);
-                let received = self.reception.attach(&self.settings, &place).await?;
+                let received = self.reception.attach(&self.settings, &place, None).await?;
                 self.watch.done(StartStep::RelayStore);
                 Ok(received)
             };

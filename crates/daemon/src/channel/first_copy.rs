@@ -83,7 +83,7 @@ async fn receive(
 ) -> Infallible {
     while begun.changed().await.is_ok() {
         let executed = begun.borrow_and_update().clone().unwrap_or_default();
-        if let Err(error) = reception.attach(settings, &executed).await {
+        if let Err(error) = reception.attach(settings, &executed, None).await {
             warn!(%error, "nothing is received while the source is copied");
         }
     }

@@ -107,7 +107,8 @@ impl<'a> Pipeline<'a> {
         watch.done(StartStep::Claim);
         // Before `attach`, which may begin a reception that checks its source by them.
         reception.set_foreign(control.foreign());
-        let received = match reception.attach(settings, &control.checkpoint().executed).await {
+        let executed = &control.checkpoint().executed;
+        let received = match reception.attach(settings, executed, source).await {
             Ok(received) => received,
             Err(error) => {
                 control.close().await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::{
-    Foreign, Provider, ReceptionEnd, RecordedProvider, SharedForeign, no_foreign,
+    Foreign, Provider, ReceptionEnd, RecordedProvider, SharedForeign, SourceFacts, no_foreign,
 };
 use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
 use csa_relaystore::opening::RelayStore;
@@ -21,7 +21,7 @@ use super::error::ChannelError;
 use super::identity::replica_uuid;
 use super::watch::Watch;
 use crate::archive::replay::RecordedStream;
-use crate::archive::upload::Uploader;
+use crate::archive::upload::{self, Uploader};
 use crate::config::ChannelSettings;
 use crate::host::blocking;
 
@@ -85,11 +85,12 @@ impl Reception {
 
     /// Attaches an applier that begins after `executed`. Reception continues undisturbed if the
     /// store holds all that follows `executed` and the settings are the same; otherwise the store
-    /// is opened again.
+    /// is opened again. What the archive lacks then, and the source has, is received again.
     pub(super) async fn attach(
         &self,
         settings: &Arc<ChannelSettings>,
         executed: &GtidSet,
+        source: Option<&SourceFacts>,
     ) -> Result<Received, ChannelError> {
         let mut current = self.current.lock().await;
         if let Some(receiving) = current.as_ref()
@@ -100,8 +101,15 @@ impl Reception {
             return Ok(receiving.received.clone());
         }
         self.close(&mut current).await;
+        let begin = match (&settings.archive, source) {
+            (Some(archive), Some(source)) => {
+                let (all, purged) = (&source.gtid_executed, &source.gtid_purged);
+                upload::begin(archive, &settings.name, executed, all, purged).await
+            }
+            _ => executed.clone(),
+        };
         let executed = executed.clone();
-        let open = move |options| RelayStore::open(options, &executed).map(Some);
+        let open = move |options| RelayStore::open_behind(options, &executed, &begin).map(Some);
         let opened = opened(settings, open).await?;
         let receiving = opened.map(|store| self.begin(settings, store)).transpose()?;
         let receiving =

@@ -31,6 +31,8 @@ use crate::write::writer::Writer;
 pub struct RelayStore {
     shared: Arc<Shared>,
     received: GtidSet,
+    /// The part of [`Self::received`] that only the target had when the store was opened.
+    only_on_target: GtidSet,
     writer: Mutex<Option<Writer>>,
 }
 
@@ -42,9 +44,29 @@ impl RelayStore {
     /// # Errors
     /// Another process holds the store, the disk fails, or a segment is of another version.
     pub fn open(options: RelayStoreOptions, executed: &GtidSet) -> Result<(Self, Recovery)> {
+        Self::open_behind(options, executed, executed)
+    }
+
+    /// As [`Self::open`]. Reception continues after what the store has and after `begin`, a part of `executed`: the
+    /// archive lacks the rest.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_behind(
+        options: RelayStoreOptions,
+        executed: &GtidSet,
+        begin: &GtidSet,
+    ) -> Result<(Self, Recovery)> {
         let directory = Directory::open(&options)?;
-        let recovered = recovery::recover(&directory, Some(executed))?;
-        Self::build(options, directory, recovered, executed)
+        let mut recovered = recovery::recover(&directory, Some(executed))?;
+        if recovered.segments.is_empty() {
+            recovered.received.clone_from(begin);
+        }
+        let (store, recovery) = Self::build(options, directory, recovered, begin)?;
+        if !executed.is_subset_of(&store.received) {
+            store.shared.state.lock().ahead = Some(executed.clone());
+        }
+        Ok((store, recovery))
     }
 
     /// Opens a store that is not empty while the target's transactions are unknown: reception
@@ -93,6 +115,7 @@ impl RelayStore {
                 archived,
                 tail: Tail::default(),
                 received: GtidSet::new(),
+                ahead: None,
                 queued: VecDeque::new(),
                 open: None,
                 usage,
@@ -105,9 +128,10 @@ impl RelayStore {
             giving_up: AtomicBool::new(false),
         });
         let mut received = recovered.received;
+        let only_on_target = executed.difference(&received);
         let history = History {
             received: received.clone(),
-            only_on_target: executed.difference(&received),
+            only_on_target: only_on_target.clone(),
             format: recovered.format,
             transactions: recovered.transactions,
             event_bytes: recovered.event_bytes,
@@ -119,7 +143,7 @@ impl RelayStore {
         let _ = writer.prepare()?;
         shared.purge();
         shared.state.lock().received.clone_from(&received);
-        let store = Self { shared, received, writer: Mutex::new(Some(writer)) };
+        let store = Self { shared, received, only_on_target, writer: Mutex::new(Some(writer)) };
         Ok((store, recovered.report))
     }
 
@@ -183,6 +207,7 @@ impl RelayStore {
         let StoreState { segments, end, received, .. } = &*state;
         // Not the higher of both: a target that came back older reads released transactions again.
         state.released = segments::released(segments, *end, received, executed);
+        state.ahead = None;
         drop(state);
         self.shared.purge();
         true
@@ -210,6 +235,17 @@ impl RelayStore {
         }
         state.segments.len() > 1
             && state.segments.iter().next().is_some_and(|(&number, s)| state.is_released(number, s))
+    }
+
+    /// Returns the transactions before the first one in the store, and those that only the target had when the store
+    /// was opened, now or earlier: reception has passed them over.
+    #[must_use]
+    pub fn passed_over(&self) -> GtidSet {
+        let state = self.shared.state.lock();
+        let mut passed = segments::passed_over(&state.segments);
+        drop(state);
+        passed.union(&self.only_on_target);
+        passed
     }
 
     /// Returns the transactions before the first one in the store.

@@ -8,7 +8,7 @@ use csa_provider::seams::planted::{Bug, is_planted};
 use tracing::{debug, warn};
 
 use crate::disk::segment::RelayPosition;
-use crate::state::segments::Segment;
+use crate::state::segments::{Segment, released};
 use crate::state::shared::{Shared, StoreState};
 
 impl StoreState {
@@ -32,6 +32,16 @@ impl StoreState {
         was_empty || released.segment > number
     }
 
+    /// Releases what was received although the target had it.
+    fn release_ahead(&mut self) {
+        let Some(executed) = self.ahead.take() else { return };
+        let position = released(&self.segments, self.end, &self.received, &executed);
+        self.released = self.released.max(position);
+        if !executed.is_subset_of(&self.received) {
+            self.ahead = Some(executed);
+        }
+    }
+
     /// Returns true if every whole transaction in the store is released.
     pub(crate) fn is_all_released(&self) -> bool {
         self.segments.iter().all(|(&number, segment)| self.is_released(number, segment))
@@ -45,6 +55,7 @@ impl Shared {
     /// store is opened again.
     pub(crate) fn purge(&self) {
         let mut state = self.state.lock();
+        state.release_ahead();
         let mut gone = Vec::new();
         while state.segments.len() > 1
             && let Some((&number, segment)) = state.segments.first_key_value()

@@ -42,6 +42,21 @@ pub(crate) fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u6
     u64::MAX
 }
 
+/// Returns what comes before the first segment, and between two of them without being in the first of the two. The
+/// headers show it: a segment that begins after what only the target had follows one without transactions.
+pub(crate) fn passed_over(segments: &BTreeMap<u64, Segment>) -> GtidSet {
+    let mut headers = segments.values().map(|segment| &segment.header);
+    let Some(mut before) = headers.next() else { return GtidSet::new() };
+    let mut passed = before.previous.clone();
+    for after in headers {
+        if after.transactions_before == before.transactions_before {
+            passed.union(&after.previous.difference(&before.previous));
+        }
+        before = after;
+    }
+    passed
+}
+
 /// Returns the target's position in whole segments, found without reading them.
 pub(crate) fn released(
     segments: &BTreeMap<u64, Segment>,

@@ -91,6 +91,8 @@ pub(crate) struct StoreState {
     pub(crate) tail: Tail,
     /// GTIDs of the whole transactions, and of those executed when the store was opened.
     pub(crate) received: GtidSet,
+    /// What the target has, until all of it is received: no reader hands it out, so nobody else releases it.
+    pub(crate) ahead: Option<GtidSet>,
     /// Transactions that the inlet has taken and that are not visible, the oldest first.
     pub(crate) queued: VecDeque<(Gtid, Queued)>,
     /// The transaction whose first frames are written and whose last is not.

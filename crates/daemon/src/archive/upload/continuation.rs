@@ -7,7 +7,7 @@ use csa_provider::binlog::GtidSet;
 pub(super) struct Standing<'a> {
     /// Everything up to the end of the archive's last history.
     pub(super) archived: &'a GtidSet,
-    /// Transactions before the first one in the relay store.
+    /// Transactions that the relay store does not have, before its first one and between others.
     pub(super) before: &'a GtidSet,
     /// Everything that was received, and everything that the target had before.
     pub(super) received: &'a GtidSet,

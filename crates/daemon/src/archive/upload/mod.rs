@@ -4,6 +4,7 @@
 //! over another: two daemons can't both add a file after the same one. A daemon that is killed leaves a file without
 //! an index, which nobody reads and a later sweep deletes.
 
+mod begin;
 mod continuation;
 mod end;
 mod marker;
@@ -31,6 +32,7 @@ use super::index::{Compression, FORMAT, FileIndex, HistoryMark};
 use super::layout;
 use super::store::{Archive, ArchiveError, ArchiveLocation, History, Result};
 use crate::host::{blocking, rfc3339};
+pub(crate) use begin::begin;
 use continuation::{Continuation, Standing, continuation};
 pub(crate) use end::{ArchiveEnd, archive_end};
 use marker::MarkerFile;
@@ -305,6 +307,8 @@ impl Uploader {
             written: rfc3339(SystemClock.now_micros()),
         };
         tail.history.publish(&index).await?;
+        // A directory whose mount has gone meanwhile takes files, too.
+        self.histories().await?;
         tail.archived = index.end();
         tail.next += 1;
         self.note_archived(&tail.archived).await;
@@ -336,11 +340,7 @@ impl Uploader {
 
     /// Finds the end of the archive, and decides how it continues.
     async fn tail(&mut self) -> Result<Tail> {
-        let mut histories = self.archive.histories().await?;
-        if let Some(why) = self.marker.missing_from(self.archive.url(), &histories) {
-            return Err(self.away("looking for its last history", &why));
-        }
-        let last = histories.pop();
+        let last = self.histories().await?.pop();
         let Some(last) = last else { return self.begin(String::new()).await };
         let history = self.archive.history(&last);
         let objects = history.objects().await?;
@@ -373,6 +373,15 @@ impl Uploader {
         Ok(Tail { history, archived, missing, next, writer })
     }
 
+    /// Returns the names of all histories; the one that this daemon has written last has to be there.
+    async fn histories(&self) -> Result<Vec<String>> {
+        let histories = self.archive.histories().await?;
+        match self.marker.missing_from(self.archive.url(), &histories) {
+            None => Ok(histories),
+            Some(why) => Err(self.away("looking for its last history", &why)),
+        }
+    }
+
     /// Returns what is missing before the archive continues, or why it can't. Waits for the source if that is needed.
     async fn decide(&self, archived: &GtidSet) -> std::result::Result<GtidSet, String> {
         loop {
@@ -383,7 +392,7 @@ impl Uploader {
                 source.union(&executed);
                 source
             });
-            let before = &self.store.before();
+            let before = &self.store.passed_over();
             let decided = continuation(&Standing {
                 archived,
                 before,
@@ -404,7 +413,7 @@ impl Uploader {
     /// Begins a history with what the relay store has.
     async fn begin(&self, reason: String) -> Result<Tail> {
         let now = rfc3339(SystemClock.now_micros());
-        let begins_after = self.store.before();
+        let begins_after = self.store.passed_over();
         if !reason.is_empty() {
             warn!(reason, "the archive begins another history");
         }
