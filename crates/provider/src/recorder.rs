@@ -71,6 +71,8 @@ struct Recorded {
     spans: Vec<Span>,
     /// The span of transactions received last, if it can grow.
     burst: Option<usize>,
+    /// The end of the last reception.
+    received_until: Option<Instant>,
     dropped: u64,
 }
 
@@ -115,9 +117,13 @@ impl Recorder {
             span.details.last = Some(gtid.clone());
             span.details.transactions = span.details.transactions.map(|count| count + 1);
             span.details.bytes = span.details.bytes.map(|sum| sum + bytes);
+            recorded.received_until = Some(ended);
             return;
         }
         recorded.burst = Some(recorded.spans.len());
+        // Transactions that arrive in one block have one begin, and may end apart.
+        let before = recorded.received_until.replace(ended);
+        let begun = before.map_or(begun, |before| begun.max(before));
         let details = Details {
             first: Some(gtid.clone()),
             last: Some(gtid.clone()),
@@ -206,6 +212,21 @@ mod tests {
         recorder.record(|| panic!("not wanted any more"));
         let again = recorder.start().expect("free again");
         assert!(again.take().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn spans_of_reception_follow_each_other() {
+        let recorder = Recorder::default();
+        let recording = recorder.start().expect("free");
+        let block = Instant::now();
+        tokio::time::advance(BURST_MAX / 2).await;
+        recorder.received(block, &gtid(1), 10);
+        let first = recording.take();
+        tokio::time::advance(BURST_MAX * 3).await;
+        recorder.received(block, &gtid(2), 10);
+        let second = recording.take();
+        assert_eq!((first.len(), second.len()), (1, 1));
+        assert!(first[0].ended <= second[0].begun, "{first:?} {second:?}");
     }
 
     #[test]

@@ -34,6 +34,10 @@ async fn a_check_names_what_the_first_copy_may_not_see() {
     let rest = fix.replace("SELECT, ", "");
     assert!(said.code == Some(2) && said.out.contains(&rest), "{said:?}");
 
+    // The copy's own refusal has the same statement.
+    let copied = tokio::task::block_in_place(|| daemon.command(&["copy"]));
+    assert!(copied.code == Some(1) && copied.error.contains(&rest), "{copied:?}");
+
     source.exec(account).await;
     source.exec(include_str!("../../../config/grants-source.sql")).await;
     said = check();

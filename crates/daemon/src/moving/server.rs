@@ -6,7 +6,7 @@ use csa_applier::{Purpose, Target, TargetLink, prelude};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::facts::{TextRow, first, texts};
 use csa_provider::server::link::{Limits, NO_TABLE};
-use csa_provider::server::{Grants, Vendor, account_name};
+use csa_provider::server::{Grants, Vendor};
 use csa_provider::sql_text::quote;
 
 use super::journal::Journal;
@@ -215,7 +215,7 @@ impl Server {
         let account = first(self.ask("SELECT CURRENT_USER()").await?).unwrap_or_default();
         let lines = self.ask("SHOW GRANTS").await?;
         let lines: Vec<String> = lines.into_iter().flatten().flatten().collect();
-        Ok(Grants::parse(&account_name(&account), &lines))
+        Ok(Grants::parse(&account, &lines))
     }
 
     /// Returns the prepared branches of distributed transactions. No fence keeps them from being committed.

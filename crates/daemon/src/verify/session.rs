@@ -18,8 +18,8 @@ pub(crate) struct VerifySession {
     side: Side,
     vendor: Vendor,
     address: String,
-    /// The account in GRANT's syntax.
-    account: String,
+    /// `CURRENT_USER()`.
+    current_user: String,
     link: Box<dyn TargetLink>,
 }
 
@@ -39,7 +39,7 @@ impl VerifySession {
 
     async fn new(side: Side, address: String, link: Box<dyn TargetLink>) -> Result<Self> {
         let mut session =
-            Self { side, vendor: Vendor::default(), address, account: String::new(), link };
+            Self { side, vendor: Vendor::default(), address, current_user: String::new(), link };
         let version: Vec<String> = session.rows("SELECT @@version LIMIT 1").await?;
         session.vendor = version.first().map_or(Vendor::default(), |version| Vendor::of(version));
         if side == Side::Source && session.vendor == Vendor::MariaDb {
@@ -62,7 +62,7 @@ impl VerifySession {
         let Some((account, gtid_mode, packet)) = facts.into_iter().next() else {
             return Err(session.refused("it names no variables"));
         };
-        session.account = account_name(&account);
+        session.current_user = account;
         if side == Side::Source && gtid_mode != "ON" {
             return Err(session.refused(&format!(
                 "gtid_mode={gtid_mode}, so rows that are late look like rows that differ; \
@@ -91,7 +91,7 @@ impl VerifySession {
     /// Returns the tables that the account may read.
     pub(crate) async fn grants(&mut self) -> Result<Grants> {
         let lines: Vec<String> = self.rows("SHOW GRANTS").await?;
-        Ok(Grants::parse(&self.account, &lines))
+        Ok(Grants::parse(&self.current_user, &lines))
     }
 
     /// Returns an error of one line about this server.
@@ -105,18 +105,17 @@ impl VerifySession {
             Side::Source => ", or name another account: --source-user, --source-password-file",
             Side::Target => "",
         };
+        let account = account_name(&self.current_user);
         self.refused(&format!(
-            "{} may not read everything that is compared; run there: GRANT SELECT ON {what} TO \
-             {}{other}",
-            self.account, self.account
+            "{account} may not read everything that is compared; run there: GRANT SELECT ON {what} TO {account}{other}"
         ))
     }
 
     /// Returns an error that names a missing global privilege.
     pub(crate) fn may_not(&self, privilege: &str, purpose: &str) -> VerifyError {
+        let account = account_name(&self.current_user);
         self.refused(&format!(
-            "{} needs {privilege} to {purpose}; run there: GRANT {privilege} ON *.* TO {}",
-            self.account, self.account
+            "{account} needs {privilege} to {purpose}; run there: GRANT {privilege} ON *.* TO {account}"
         ))
     }
 

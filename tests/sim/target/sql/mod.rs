@@ -196,9 +196,11 @@ const FIXED: [(&str, Option<&[&str]>); 15] = [
     ),
     (
         "SHOW GRANTS",
-        Some(&["GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, \
+        Some(&[
+            "GRANT SELECT, REPLICATION CLIENT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, \
              CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT, REPLICATION_APPLIER, \
-             SYSTEM_VARIABLES_ADMIN ON *.* TO `csa`@`%`"]),
+             SYSTEM_VARIABLES_ADMIN ON *.* TO `csa`@`%`",
+        ]),
     ),
     ("SELECT CURRENT_USER()", Some(&["csa@%"])),
     ("SELECT TRIGGER_NAME, EVENT_MANIPULATION FROM information_schema.TRIGGERS ", None),
