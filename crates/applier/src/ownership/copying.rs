@@ -6,6 +6,8 @@
 //! `csa.copy_state` has what the tables have in common: the transactions after which the copy began, and once all
 //! rows are there, those after which the channel has applied what changed meanwhile.
 
+mod notes;
+
 use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
@@ -23,6 +25,8 @@ use crate::server::lock_names::lock_name;
 use crate::server::port::Target;
 use crate::server::session::Session;
 use csa_scheduler::sequence::Sequence;
+use notes::create_notes;
+pub use notes::{locked_range, moved_range};
 
 /// An identity that no daemon has, so a session that holds a channel is never taken for our own and
 /// ended.
@@ -30,34 +34,6 @@ const NOBODY: &str = "csa-daemon copy";
 
 /// The holder pings far more often; later the server frees the lock of one whose host is gone.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
-
-/// Tables of an unfinished copy, by their names on the target.
-const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.copy (\
-    channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
-    table_schema VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
-    table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
-    begun_at TIMESTAMP(6) NOT NULL, \
-    PRIMARY KEY (channel, table_schema, table_name)) ENGINE=InnoDB";
-
-const CREATE_STATE: &str = "CREATE TABLE IF NOT EXISTS csa.copy_state (\
-    channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
-    source_uuid CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
-    definitions BIGINT UNSIGNED NOT NULL, \
-    gtid_executed LONGTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
-    seen LONGTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
-    until_gtids LONGTEXT CHARACTER SET ascii COLLATE ascii_bin, \
-    has_tables TINYINT NOT NULL, \
-    later LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL) ENGINE=InnoDB";
-
-const CREATE_RANGE: &str = "CREATE TABLE IF NOT EXISTS csa.copy_range (\
-    channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
-    table_schema VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
-    table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
-    number INT UNSIGNED NOT NULL, \
-    left_to_copy LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, \
-    rows_copied BIGINT UNSIGNED NOT NULL, \
-    epoch BIGINT UNSIGNED NOT NULL, \
-    PRIMARY KEY (channel, table_schema, table_name, number)) ENGINE=InnoDB";
 
 /// A channel that a copy holds.
 #[derive(Debug)]
@@ -444,13 +420,6 @@ impl CopyClaim {
     }
 }
 
-async fn create_notes(session: &mut Session) -> Result<()> {
-    for statement in [CREATE, CREATE_STATE, CREATE_RANGE] {
-        bookkeeping::create(session, statement).await?;
-    }
-    Ok(())
-}
-
 /// Takes the lock of a channel.
 async fn hold(target: &Target, channel: &str) -> Result<Session> {
     let mut session = bookkeeping::connect(target).await?;
@@ -468,38 +437,6 @@ fn gtid_set(channel: &str, text: &str) -> Result<GtidSet> {
         place: format!("copy of channel {channel}: a set in csa.copy_state"),
         source,
     })
-}
-
-/// Returns the query that locks a range before a chunk of it is written. It returns no row once another copy has
-/// the ranges, or the range is copied.
-#[must_use]
-pub fn locked_range(channel: &str, range: &CopyRange, epoch: u64) -> String {
-    format!("SELECT 1 FROM csa.copy_range WHERE {} FOR UPDATE", is_range(channel, range, epoch))
-}
-
-/// Returns the statement that moves a range past a chunk of so many rows, in the chunk's own transaction.
-#[must_use]
-pub fn moved_range(channel: &str, range: &CopyRange, rows: u64, epoch: u64) -> String {
-    let left = range.left.as_deref().map_or_else(|| "NULL".to_owned(), quote);
-    format!(
-        "UPDATE csa.copy_range SET left_to_copy={left}, rows_copied=rows_copied+{rows} WHERE {}",
-        is_range(channel, range, epoch)
-    )
-}
-
-fn is_range(channel: &str, range: &CopyRange, epoch: u64) -> String {
-    let CopyRange { table: (schema, table), number, .. } = range;
-    let epoch = match is_planted(Bug::RangeEpochIgnored) {
-        true => "epoch".to_owned(),
-        false => epoch.to_string(),
-    };
-    format!(
-        "channel={} AND table_schema={} AND table_name={} AND number={number} AND epoch={epoch} \
-         AND left_to_copy IS NOT NULL",
-        quote(channel),
-        quote(schema),
-        quote(table)
-    )
 }
 
 /// Returns what a channel has to apply before its copy is one; `None` if nothing is left.

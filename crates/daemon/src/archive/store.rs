@@ -82,6 +82,18 @@ pub(crate) struct HistoryObjects {
     pub(crate) files: Vec<String>,
 }
 
+/// The end of a history.
+#[derive(Debug)]
+pub(crate) struct HistoryEnd {
+    /// Numbers of all its files, in order.
+    pub(crate) numbers: Vec<u64>,
+    /// Everything up to its last file, and everything before that one.
+    pub(crate) archived: GtidSet,
+    pub(crate) before_last: GtidSet,
+    /// The daemon that wrote the last file.
+    pub(crate) writer: Option<String>,
+}
+
 impl Archive {
     /// Opens the archive of `channel`. Asks nothing yet.
     pub(crate) fn open(location: &ArchiveLocation, channel: &str) -> Result<Self> {
@@ -297,6 +309,25 @@ impl History {
         let mark = marks.into_iter().find(|(_, mark)| mark.history == self.name);
         mark.map(|(_, mark)| mark.begins_after)
             .ok_or_else(|| self.archive.damaged(format!("history {} has vanished", self.name)))
+    }
+
+    /// Returns how far the history goes.
+    pub(crate) async fn end(&self) -> Result<HistoryEnd> {
+        let numbers = self.objects().await?.numbers;
+        let Some(&last) = numbers.last() else {
+            let begin = self.begins_after().await?;
+            return Ok(HistoryEnd {
+                numbers,
+                archived: begin.clone(),
+                before_last: begin,
+                writer: None,
+            });
+        };
+        let index = self.index(last).await?.ok_or_else(|| {
+            self.archive.damaged(format!("index {last} of {} has vanished", self.name))
+        })?;
+        let (archived, writer) = (index.end(), Some(index.writer));
+        Ok(HistoryEnd { numbers, archived, before_last: index.before, writer })
     }
 
     /// Returns the index of a file; `None` if there is none.

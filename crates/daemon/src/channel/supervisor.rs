@@ -5,12 +5,11 @@
 //! then, which takes another 2 s at most. After that the intake's thread ends (`Pipeline::run`), and with
 //! `--receiving` reception, whose writer syncs what it has.
 
+mod commands;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{AuditEntry, ChannelClaim, ControlSession};
-use csa_provider::binlog::{Gtid, GtidSet};
-use csa_scheduler::until::Until;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::task::JoinHandle;
@@ -18,26 +17,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, error, info};
 
 use super::error::ChannelError;
-use super::identity::Identity;
 use super::lifetime::Channel;
 use super::live_settings::Controls;
-use super::live_settings::Paused;
 use super::prepare::KeptPreflight;
 use super::reception::Reception;
 use super::refusal::Refusal;
 use super::rounds::{self, RoundsStatus};
 use super::traced::Traced;
 use super::watch::Watch;
-use crate::config::{ChannelSettings, written_rules};
-use crate::host::{Sender, logging::channel_span};
+use crate::config::ChannelSettings;
+use crate::host::logging::channel_span;
 use crate::notify::{Tally, WatchedChannel};
 use crate::observe::view::ChannelView;
-
-/// How often a wait checks the target's progress.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// More than enough: a run that pauses between attempts notices a stop at once.
-const END_OF_A_PAUSE: Duration = Duration::from_secs(10);
 
 /// A channel as an operator handles it.
 #[derive(Debug)]
@@ -341,173 +332,6 @@ impl Supervisor {
         in_time && !life.kill.is_cancelled()
     }
 
-    /// Pauses or resumes the applier: while paused it begins nothing new.
-    ///
-    /// # Errors
-    /// The channel does not run.
-    pub(crate) async fn set_paused(&self, paused: Option<Paused>) -> Done<()> {
-        let state = self.state.lock().await;
-        self.check_target("a pause")?;
-        if !state.is_alive() {
-            return Err(self.not_running("restart it first"));
-        }
-        let is_paused = paused.is_some();
-        self.controls.set_paused(paused);
-        self.span.in_scope(|| info!(paused = is_paused, "pause changed"));
-        Ok(())
-    }
-
-    /// Changes where the channel stops on its own, and resumes a channel that has stopped there.
-    /// Returns the end before the change.
-    ///
-    /// # Errors
-    /// The new end is already past; nothing was changed.
-    pub(crate) async fn set_until(&self, until: Option<Until>) -> Done<Option<Until>> {
-        let mut state = self.state.lock().await;
-        self.check_present()?;
-        self.check_target("an end")?;
-        if self.started_with().applier.standby && until.is_some() {
-            // It would stop here, and the other daemon would resume beyond it.
-            return Err(Refusal::state(
-                format!(
-                    "channel {}: until: the daemon that stands by would not know it",
-                    self.name
-                ),
-                "set applier.until in the files of all daemons of the channel, and restart it there",
-            ));
-        }
-        let before = self.controls.until().get();
-        let had_stopped = self.controls.set_until(until).map_err(|past| {
-            Refusal::state(
-                format!("channel {}: {past}", self.name),
-                "name a later end, or use stop to end the channel where it is",
-            )
-        })?;
-        if had_stopped {
-            if let Some(life) = state.life.take() {
-                // The run is at its end, so the wait is short.
-                state.outcome = life.task.await.unwrap_or_else(|panic| Err(panic.to_string()));
-            }
-            self.begin(&mut state);
-        }
-        Ok(before)
-    }
-
-    /// Waits until no group runs, at most `patience`; returns whether none does.
-    pub(crate) async fn wait_at_rest(&self, patience: Duration) -> bool {
-        let rest = async {
-            while !self.watch.is_at_rest() {
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        tokio::time::timeout(patience, rest).await.is_ok()
-    }
-
-    /// Records the transaction that stopped the channel as executed, and starts the channel.
-    ///
-    /// # Errors
-    /// The channel runs, it stopped elsewhere, or the target refuses.
-    pub(crate) async fn skip(&self, gtid: &Gtid, sender: &Sender) -> Done<()> {
-        let mut state = self.state.lock().await;
-        self.check_present()?;
-        self.check_target("a skip")?;
-        // Alive and failed: its start is refused and retried.
-        if state.is_alive() && !self.watch.has_failed() {
-            return Err(Refusal::state(
-                format!(
-                    "channel {} runs; only a transaction that stopped it can be skipped",
-                    self.name
-                ),
-                "wait until it stops at a transaction, and skip that one",
-            ));
-        }
-        let stopped_at = self.watch.stopped_at();
-        if stopped_at.as_ref() != Some(gtid) {
-            let (at, fix) = match stopped_at {
-                Some(at) => (format!("stopped at {at}, not at {gtid}"), format!("skip {at}")),
-                None => (
-                    "did not stop at a transaction".to_owned(),
-                    "last_error in its status names what has to be changed".to_owned(),
-                ),
-            };
-            return Err(Refusal::state(format!("channel {} {at}", self.name), fix));
-        }
-        // A run whose start is retried may hold the identity's lock, which the skip needs.
-        let is_retried = state.is_alive();
-        if is_retried {
-            self.end(&mut state, END_OF_A_PAUSE).await;
-        }
-        let settings = self.settings();
-        let skipped = self.record_skip(&settings, gtid, sender).instrument(self.span.clone());
-        let skipped = skipped.await.map_err(|error| Refusal {
-            error: format!("channel {}: skipping {gtid}: {error}", self.name),
-            fix: "nothing was skipped; try again when the target permits it".to_owned(),
-            by_target: true,
-        });
-        // Dying here is harmless: the checkpoint has the GTID, the next start resumes after it.
-        if skipped.is_ok() {
-            self.watch.skipped();
-        }
-        if skipped.is_ok() || is_retried {
-            self.begin(&mut state);
-        }
-        skipped
-    }
-
-    async fn record_skip(
-        &self,
-        settings: &ChannelSettings,
-        gtid: &Gtid,
-        sender: &Sender,
-    ) -> Result<(), ChannelError> {
-        let workers = self.controls.tuning().worker_count;
-        let identity = Identity::claim(settings.directory())?;
-        let mut control = ControlSession::open(
-            &settings.target,
-            &settings.name,
-            workers,
-            &ChannelClaim {
-                identity: identity.name(),
-                start: None,
-                source_executed: None,
-                source_uuid: None,
-                filters: &written_rules(&settings.filters),
-                standby: false,
-            },
-            // The skip executes no statement, so nothing has to be announced.
-            true,
-        )
-        .await?;
-        let entry = sender.entry(&self.name, "skip", String::new());
-        let entry = AuditEntry { gtid: gtid.to_string(), ..entry };
-        let skipped = control.skip(&settings.target, gtid, &entry).await;
-        // Whatever the outcome: the next start would find the channel's lock held.
-        control.close().await;
-        if !skipped? {
-            info!(%gtid, "was already executed");
-        }
-        Ok(())
-    }
-
-    /// Waits until everything in `set` is committed on the target, or archived without one; returns what is missing after
-    /// `timeout`, or when the channel is removed. The wait continues while the channel is stopped, like
-    /// the server's `WAIT_FOR_EXECUTED_GTID_SET`.
-    pub(crate) async fn wait_for(&self, set: &GtidSet, timeout: Duration) -> GtidSet {
-        let executed = async {
-            // Polled, because pipelines come and go during the wait.
-            while !self.watch.has_executed(set) {
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        tokio::select! {
-            waited = tokio::time::timeout(timeout, executed) => if waited.is_ok() {
-                return GtidSet::new();
-            },
-            () = self.removed.cancelled() => {}
-        }
-        set.difference(&self.watch.executed())
-    }
-
     /// Waits for the end of the channel, which the process's `stop` or `kill` causes.
     pub(crate) async fn finish(&self) -> Result<(), String> {
         let mut state = self.state.lock().await;
@@ -518,43 +342,6 @@ impl Supervisor {
         };
         self.end_reception().await;
         outcome
-    }
-
-    /// A command may have waited for the state while a reload removed the channel.
-    fn check_present(&self) -> Done<()> {
-        if self.removed.is_cancelled() {
-            let error = format!("channel {} was removed from the configuration", self.name);
-            return Err(Refusal::state(error, "add it there, and reload"));
-        }
-        if let Some(why) = self.refused_here() {
-            return Err(why);
-        }
-        match self.stop.is_cancelled() {
-            true => Err(Refusal::state("the daemon is stopping", "start the daemon again")),
-            false => Ok(()),
-        }
-    }
-
-    /// Returns the refusal of a command for a channel that another daemon of the fleet runs.
-    fn refused_here(&self) -> Option<Refusal> {
-        let detail = self.elsewhere.lock().clone()?;
-        let fix =
-            "csa-daemon fleet names the daemon that has the channel: send the command to that one";
-        Some(Refusal::state(format!("channel {}: {detail}", self.name), fix))
-    }
-
-    /// Refuses a command that has no sense for a channel that only archives.
-    pub(crate) fn check_target(&self, what: &str) -> Done<()> {
-        let fix = "stop and restart end and begin a channel that only archives; wait waits until transactions are archived";
-        self.started_with().check_target(what).map_err(|why| Refusal::state(why, fix))
-    }
-
-    fn not_running(&self, fix: &str) -> Refusal {
-        if let Some(refused) = self.refused_here() {
-            return refused;
-        }
-        let view = self.watch.view();
-        Refusal::state(format!("channel {} is {}", self.name, view.state.name()), fix)
     }
 }
 

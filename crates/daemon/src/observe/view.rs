@@ -1,8 +1,10 @@
 //! The contents of `/status` for a channel, under the column names of the
 //! `performance_schema.replication_*` tables where they have one.
 
+mod answers;
 mod archive;
 mod copy;
+mod errors;
 mod health;
 mod locks;
 mod notify;
@@ -13,8 +15,13 @@ mod verify;
 use csa_provider::source::SourceCause;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use answers::{
+    ChangedView, CommandView, ErrorAnswer, LastReload, PendingView, ReloadView, RestartedView,
+    SegmentView, SegmentsView, WaitView,
+};
 pub(crate) use archive::ArchiveView;
 pub(crate) use copy::{CopyCheckView, CopyView, MovingTableView};
+pub(crate) use errors::{ErrorValues, ErrorView, FailingColumnView, FailingRowView};
 pub(crate) use health::{LimitView, ThrottleByView};
 pub(crate) use locks::{LockHolderView, LockWaitView};
 pub(crate) use notify::NotifyView;
@@ -361,34 +368,6 @@ pub(crate) struct EventMemoryView {
     pub(crate) limit_bytes: u64,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct ErrorView {
-    pub(crate) number: u16,
-    pub(crate) message: String,
-    pub(crate) timestamp: String,
-    pub(crate) transaction: Option<String>,
-    /// Possible next steps, each sufficient on its own.
-    pub(crate) ways_on: Vec<String>,
-    pub(crate) row: Option<FailingRowView>,
-    /// Never serialized; [`ChannelView::reveal`] moves it to the fields that are.
-    #[serde(skip)]
-    pub(crate) values: Option<Box<ErrorValues>>,
-}
-
-/// Replaces the same fields of an [`ErrorView`] for those who may see row values.
-#[derive(Clone, Default)]
-pub(crate) struct ErrorValues {
-    pub(crate) message: String,
-    pub(crate) ways_on: Vec<String>,
-    pub(crate) columns: Vec<FailingColumnView>,
-}
-
-impl std::fmt::Debug for ErrorValues {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ErrorValues")
-    }
-}
-
 impl ChannelView {
     /// It applies what it receives; otherwise it only archives.
     pub(crate) const fn has_target(&self) -> bool {
@@ -405,193 +384,4 @@ impl ChannelView {
             row.columns = columns;
         }
     }
-}
-
-impl PeerChannelView {
-    /// Returns the channel for the table of `status`. A state that this version does not know is
-    /// named in the detail.
-    pub(crate) fn shown(&self) -> ChannelView {
-        let known = ChannelState::ALL.into_iter().find(|state| state.name() == self.state);
-        let state_detail = match known {
-            Some(_) => self.state_detail.clone(),
-            None => format!("{}: {}", self.state, self.state_detail),
-        };
-        let mut view = ChannelView {
-            channel_name: self.channel_name.clone(),
-            state: known.unwrap_or_default(),
-            state_detail,
-            lag_seconds: self.lag_seconds,
-            backlog_transactions: self.backlog_transactions,
-            backlog_bytes: self.backlog_bytes,
-            applied_transactions_per_second: self.applied_transactions_per_second,
-            seconds_to_drain: self.seconds_to_drain,
-            ..ChannelView::default()
-        };
-        view.bottleneck.cause.clone_from(&self.bottleneck.cause);
-        view
-    }
-}
-
-/// The row at which a transaction failed.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct FailingRowView {
-    pub(crate) table: String,
-    pub(crate) event_type: String,
-    /// Numbers of the rows event in the transaction and of the row in the event, from 1.
-    pub(crate) event_number: u64,
-    pub(crate) row_number: Option<u64>,
-    /// End of the event in the source's binary log.
-    pub(crate) end_log_pos: Option<u32>,
-    /// Index and columns with which the row was looked up on the target.
-    pub(crate) key: Option<String>,
-    /// `present`, `missing` or `unknown`.
-    pub(crate) target_row: String,
-    /// The reason why it is unknown.
-    pub(crate) target_row_detail: Option<String>,
-    /// Empty for those who may only read.
-    pub(crate) columns: Vec<FailingColumnView>,
-}
-
-/// Values as text, long ones shortened; `None` where there is none.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct FailingColumnView {
-    pub(crate) name: String,
-    pub(crate) source_before: Option<String>,
-    pub(crate) source_after: Option<String>,
-    pub(crate) target: Option<String>,
-}
-
-/// A setting that was changed.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct ChangedView {
-    /// `None` for `[daemon]`.
-    pub(crate) channel_name: Option<String>,
-    pub(crate) setting: String,
-    pub(crate) from: String,
-    pub(crate) to: String,
-}
-
-/// A setting that differs in the file and needs a restart.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct PendingView {
-    pub(crate) channel_name: Option<String>,
-    pub(crate) setting: String,
-    pub(crate) needs: String,
-}
-
-/// A channel that restarted with new settings.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct RestartedView {
-    pub(crate) channel_name: String,
-    /// The settings that need it.
-    pub(crate) settings: Vec<String>,
-}
-
-/// The outcome of the last reload; the start counts as one.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LastReload {
-    pub(crate) ok: bool,
-    /// Microseconds since the epoch at which the configuration in use was read.
-    pub(crate) adopted: u64,
-}
-
-/// Result of a reload.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct ReloadView {
-    /// The rest is what a reload would do.
-    pub(crate) dry_run: bool,
-    /// Names of channels.
-    pub(crate) added: Vec<String>,
-    pub(crate) removed: Vec<String>,
-    pub(crate) restarted: Vec<RestartedView>,
-    pub(crate) changed: Vec<ChangedView>,
-    pub(crate) pending: Vec<PendingView>,
-}
-
-impl ReloadView {
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { dry_run: _, added, removed, restarted, changed, pending } = self;
-        added.is_empty()
-            && removed.is_empty()
-            && restarted.is_empty()
-            && changed.is_empty()
-            && pending.is_empty()
-    }
-
-    /// Returns the part that concerns a channel, on one line, for the audit.
-    pub(crate) fn of_channel(&self, name: &str) -> String {
-        let concerns = |of: &Option<String>| of.as_ref().is_none_or(|of| of == name);
-        let prefix = |of: &Option<String>| if of.is_some() { "" } else { "daemon." };
-        let mut parts = Vec::new();
-        if self.added.iter().any(|added| added == name) {
-            parts.push("added".to_owned());
-        }
-        if self.removed.iter().any(|removed| removed == name) {
-            parts.push("removed".to_owned());
-        }
-        for RestartedView { settings, .. } in
-            self.restarted.iter().filter(|r| r.channel_name == name)
-        {
-            parts.push(format!("restarted for {}", settings.join(", ")));
-        }
-        for ChangedView { channel_name, setting, from, to } in &self.changed {
-            if concerns(channel_name) {
-                parts.push(format!("{}{setting}: {from} -> {to}", prefix(channel_name)));
-            }
-        }
-        for PendingView { channel_name, setting, needs } in &self.pending {
-            // Keys of other sections have their name with them.
-            let prefix = |of: &Option<String>| if setting.contains('.') { "" } else { prefix(of) };
-            if concerns(channel_name) {
-                parts.push(format!("{}{setting} needs a {needs}", prefix(channel_name)));
-            }
-        }
-        parts.join("; ")
-    }
-}
-
-/// A channel's state after a command.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct CommandView {
-    pub(crate) channel_name: String,
-    pub(crate) state: ChannelState,
-    pub(crate) state_detail: String,
-    /// Running groups have finished; otherwise they were given up, or still run.
-    pub(crate) drained: bool,
-    pub(crate) applied_transaction_set: String,
-}
-
-/// Result of a wait for transactions.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct WaitView {
-    pub(crate) channel_name: String,
-    pub(crate) applied: bool,
-    /// The transactions that are not applied.
-    pub(crate) missing: String,
-    pub(crate) state: ChannelState,
-    pub(crate) state_detail: String,
-}
-
-/// A segment of a relay store.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct SegmentView {
-    pub(crate) segment: u64,
-    pub(crate) path: String,
-    pub(crate) bytes: u64,
-    pub(crate) transactions: u64,
-    pub(crate) event_bytes: u64,
-    pub(crate) gtid_set: String,
-}
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct SegmentsView {
-    pub(crate) channel_name: String,
-    pub(crate) segments: Vec<SegmentView>,
-}
-
-/// The reason of a refusal, and what to do.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct ErrorAnswer {
-    pub(crate) error: String,
-    pub(crate) fix: String,
 }

@@ -23,7 +23,10 @@ pub(crate) async fn begin(
 ) -> GtidSet {
     let archived = async {
         let archive = Archive::open(&options.location, channel)?;
-        end(&archive).await
+        match archive.histories().await?.pop() {
+            Some(last) => Result::Ok(archive.history(&last).end().await?.archived),
+            None => Ok(GtidSet::new()),
+        }
     };
     let archived = match tokio::time::timeout(PATIENCE, archived).await {
         Ok(Ok(archived)) => archived,
@@ -42,17 +45,6 @@ pub(crate) async fn begin(
         info!(transactions = %again.brief(), "the target has these, and the archive lacks them: they are received for it");
     }
     begin
-}
-
-/// Returns everything up to the end of the last history; nothing without one.
-async fn end(archive: &Archive) -> Result<GtidSet> {
-    let Some(name) = archive.histories().await?.pop() else { return Ok(GtidSet::new()) };
-    let history = archive.history(&name);
-    let last = history.objects().await?.numbers.last().copied();
-    match last {
-        Some(last) => Ok(history.index(last).await?.map(|index| index.end()).unwrap_or_default()),
-        None => history.begins_after().await,
-    }
 }
 
 /// Decides the place. Pure.

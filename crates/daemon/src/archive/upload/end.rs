@@ -6,7 +6,7 @@ use csa_provider::binlog::GtidSet;
 
 use super::marker::MarkerFile;
 use super::{ArchiveOptions, ArchiveStatus};
-use crate::archive::store::{Archive, ArchiveError, Result};
+use crate::archive::store::{Archive, ArchiveError, HistoryEnd, Result};
 
 /// The end of an archive, and whether it was written from here.
 #[derive(Debug)]
@@ -52,19 +52,7 @@ async fn find(archive: &Archive, marker: &MarkerFile) -> Result<ArchiveEnd> {
         is_known_here: marker.is_of(archive.url()),
     };
     let Some(last) = histories.pop() else { return Ok(end) };
-    let history = archive.history(&last);
-    match history.objects().await?.numbers.last() {
-        None => {
-            end.before_last = history.begins_after().await?;
-            end.archived = Some(end.before_last.clone());
-        }
-        Some(&number) => {
-            let index = history.index(number).await?;
-            let vanished = || archive.damaged(format!("index {number} of {last} has vanished"));
-            let index = index.ok_or_else(vanished)?;
-            end.archived = Some(index.end());
-            end.before_last = index.before;
-        }
-    }
+    let HistoryEnd { archived, before_last, .. } = archive.history(&last).end().await?;
+    (end.archived, end.before_last) = (Some(archived), before_last);
     Ok(end)
 }

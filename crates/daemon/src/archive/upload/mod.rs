@@ -30,7 +30,7 @@ use tracing::{info, warn};
 
 use super::index::{Compression, FORMAT, FileIndex, HistoryMark};
 use super::layout;
-use super::store::{Archive, ArchiveError, ArchiveLocation, History, Result};
+use super::store::{Archive, ArchiveError, ArchiveLocation, History, HistoryEnd, Result};
 use crate::host::{blocking, rfc3339};
 pub(crate) use begin::begin;
 use continuation::{Continuation, Standing, continuation};
@@ -343,24 +343,14 @@ impl Uploader {
         let last = self.histories().await?.pop();
         let Some(last) = last else { return self.begin(String::new()).await };
         let history = self.archive.history(&last);
-        let objects = history.objects().await?;
-        let (archived, next, writer) = match objects.numbers.last() {
-            None => (history.begins_after().await?, 1, None),
-            Some(&number) => {
-                let index = history.index(number).await?.ok_or_else(|| {
-                    self.archive.damaged(format!("index {number} of {last} has vanished"))
-                })?;
-                (index.end(), number + 1, Some(index.writer))
-            }
-        };
+        let HistoryEnd { numbers, archived, writer, .. } = history.end().await?;
+        let next = numbers.last().map_or(1, |last| last + 1);
         let missing = match self.decide(&archived).await {
             Ok(_) if is_planted(Bug::ArchiveGapUnnoticed) => GtidSet::new(),
             Ok(missing) => missing,
             Err(why) => return self.begin(why).await,
         };
-        if let Some(why) =
-            overlap::difference(&self.store, &history, &objects.numbers, &archived).await?
-        {
+        if let Some(why) = overlap::difference(&self.store, &history, &numbers, &archived).await? {
             return self.begin(why).await;
         }
         if !missing.is_empty() {

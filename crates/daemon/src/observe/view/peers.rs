@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{ChannelState, ChannelView};
+
 /// `/peers`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct PeersView {
@@ -64,4 +66,29 @@ pub(crate) struct PeerConnectionView {
 pub(crate) struct PeerApplierView {
     pub(crate) target: String,
     pub(crate) desired_delay: f64,
+}
+
+impl PeerChannelView {
+    /// Returns the channel for the table of `status`. A state that this version does not know is
+    /// named in the detail.
+    pub(crate) fn shown(&self) -> ChannelView {
+        let known = ChannelState::ALL.into_iter().find(|state| state.name() == self.state);
+        let state_detail = match known {
+            Some(_) => self.state_detail.clone(),
+            None => format!("{}: {}", self.state, self.state_detail),
+        };
+        let mut view = ChannelView {
+            channel_name: self.channel_name.clone(),
+            state: known.unwrap_or_default(),
+            state_detail,
+            lag_seconds: self.lag_seconds,
+            backlog_transactions: self.backlog_transactions,
+            backlog_bytes: self.backlog_bytes,
+            applied_transactions_per_second: self.applied_transactions_per_second,
+            seconds_to_drain: self.seconds_to_drain,
+            ..ChannelView::default()
+        };
+        view.bottleneck.cause.clone_from(&self.bottleneck.cause);
+        view
+    }
 }

@@ -1,0 +1,76 @@
+//! The tables in which a copy notes how far it is, and the statements of a chunk on its range.
+
+use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::sql_text::quote;
+
+use super::CopyRange;
+use crate::error::Result;
+use crate::ownership::bookkeeping;
+use crate::server::session::Session;
+
+/// Tables of an unfinished copy, by their names on the target.
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.copy (\
+    channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+    table_schema VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+    table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+    begun_at TIMESTAMP(6) NOT NULL, \
+    PRIMARY KEY (channel, table_schema, table_name)) ENGINE=InnoDB";
+
+const CREATE_STATE: &str = "CREATE TABLE IF NOT EXISTS csa.copy_state (\
+    channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
+    source_uuid CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+    definitions BIGINT UNSIGNED NOT NULL, \
+    gtid_executed LONGTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+    seen LONGTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+    until_gtids LONGTEXT CHARACTER SET ascii COLLATE ascii_bin, \
+    has_tables TINYINT NOT NULL, \
+    later LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL) ENGINE=InnoDB";
+
+const CREATE_RANGE: &str = "CREATE TABLE IF NOT EXISTS csa.copy_range (\
+    channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+    table_schema VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+    table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL, \
+    number INT UNSIGNED NOT NULL, \
+    left_to_copy LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, \
+    rows_copied BIGINT UNSIGNED NOT NULL, \
+    epoch BIGINT UNSIGNED NOT NULL, \
+    PRIMARY KEY (channel, table_schema, table_name, number)) ENGINE=InnoDB";
+
+pub(super) async fn create_notes(session: &mut Session) -> Result<()> {
+    for statement in [CREATE, CREATE_STATE, CREATE_RANGE] {
+        bookkeeping::create(session, statement).await?;
+    }
+    Ok(())
+}
+
+/// Returns the query that locks a range before a chunk of it is written. It returns no row once another copy has
+/// the ranges, or the range is copied.
+#[must_use]
+pub fn locked_range(channel: &str, range: &CopyRange, epoch: u64) -> String {
+    format!("SELECT 1 FROM csa.copy_range WHERE {} FOR UPDATE", is_range(channel, range, epoch))
+}
+
+/// Returns the statement that moves a range past a chunk of so many rows, in the chunk's own transaction.
+#[must_use]
+pub fn moved_range(channel: &str, range: &CopyRange, rows: u64, epoch: u64) -> String {
+    let left = range.left.as_deref().map_or_else(|| "NULL".to_owned(), quote);
+    format!(
+        "UPDATE csa.copy_range SET left_to_copy={left}, rows_copied=rows_copied+{rows} WHERE {}",
+        is_range(channel, range, epoch)
+    )
+}
+
+fn is_range(channel: &str, range: &CopyRange, epoch: u64) -> String {
+    let CopyRange { table: (schema, table), number, .. } = range;
+    let epoch = match is_planted(Bug::RangeEpochIgnored) {
+        true => "epoch".to_owned(),
+        false => epoch.to_string(),
+    };
+    format!(
+        "channel={} AND table_schema={} AND table_name={} AND number={number} AND epoch={epoch} \
+         AND left_to_copy IS NOT NULL",
+        quote(channel),
+        quote(schema),
+        quote(table)
+    )
+}
