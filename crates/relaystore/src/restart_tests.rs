@@ -160,7 +160,7 @@ async fn what_the_archive_lacks_is_received_although_the_target_has_it() {
         store.note_archived(&up_to(12));
         assert!(store.usage().segments < segments);
     }
-    // The same again, from where the archive and the store are now.
+    // It begins again where the archive and the store are now.
     let opened = RelayStore::open_behind(options.clone(), &up_to(20), &up_to(12));
     let (store, _) = opened.expect("opens");
     assert_eq!(store.received(), &up_to(12));

@@ -57,6 +57,45 @@ async fn nothing_is_missing_after_kills_of_the_daemon() {
     assert!(said_then.out.contains(&name), "{said_then:?}");
 }
 
+/// The target is so late that the relay store is full all the time.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_that_comes_back_gets_files_while_the_relay_store_is_full() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    source
+        .exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+        .await;
+    let daemon = archiving(&source, &target, archive.path())
+        .set("archive.interval", "4s")
+        .set("relay.segment_size", "1MiB")
+        .set("relay.space_limit", "3MiB")
+        .start();
+    archived(&daemon, &source).await;
+    daemon.commanded(&["set", "source_delay", "3s"]);
+    let channel = archive.path().join("test");
+    close(&channel, true);
+    let given_up = || daemon.log().contains("transactions leave the relay store");
+    let writes = async {
+        loop {
+            source.exec("INSERT INTO d.t (b) VALUES (REPEAT('x', 100000))").await;
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    };
+    let looks = async {
+        eventually("transactions are given up", DRAIN, async || given_up()).await;
+        close(&channel, false);
+        let files = view(&daemon)["files_total"].as_u64();
+        eventually("files are added", Duration::from_secs(60), async || {
+            view(&daemon)["files_total"].as_u64() > files.map(|files| files + 1)
+        })
+        .await;
+    };
+    tokio::select! {
+        () = looks => {}
+        () = writes => {}
+    }
+}
+
 /// Makes a folder writable or not; the tests may run as root, whom nothing else stops.
 fn close(folder: &Path, is_closed: bool) {
     let parked = folder.with_extension("away");

@@ -1,4 +1,4 @@
-//! What a load of small transactions lacks: definitions, large rows, many rows, and ends of binary logs.
+//! Statements that a load of small transactions lacks: definitions, large rows, many rows, and ends of binary logs.
 
 use csa_tests::Server;
 use rand::Rng as _;

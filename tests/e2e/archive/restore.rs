@@ -53,7 +53,7 @@ fn holds(said: &str) -> &str {
     line.rsplit_once(" has ").expect("a set").1
 }
 
-/// A place to which a server is restored: that of the last transaction before it, and how a restore is told.
+/// A place to which a server is restored: that of the last transaction before it, and its name in the command.
 struct Place {
     end: usize,
     told: Told,

@@ -47,8 +47,8 @@ impl RelayStore {
         Self::open_behind(options, executed, executed)
     }
 
-    /// As [`Self::open`]. Reception continues after what the store has and after `begin`, a part of `executed`: the
-    /// archive lacks the rest.
+    /// Opens a channel's store, or creates it. Reception continues after what the store has and after `begin`, a part of
+    /// `executed`: the archive lacks the rest.
     ///
     /// # Errors
     /// As [`Self::open`].

@@ -91,7 +91,7 @@ pub(crate) struct StoreState {
     pub(crate) tail: Tail,
     /// GTIDs of the whole transactions, and of those executed when the store was opened.
     pub(crate) received: GtidSet,
-    /// What the target has, until all of it is received: no reader hands it out, so nobody else releases it.
+    /// Everything that the target has, until it is received: no reader hands it out, so nobody else releases it.
     pub(crate) ahead: Option<GtidSet>,
     /// Transactions that the inlet has taken and that are not visible, the oldest first.
     pub(crate) queued: VecDeque<(Gtid, Queued)>,

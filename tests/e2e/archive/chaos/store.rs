@@ -14,7 +14,7 @@ const SIZE: &str = "6g";
 pub(super) const KEYS: [(&str, &str); 2] =
     [("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")];
 
-/// A file system of its own, and perhaps a gateway in front of it.
+/// A file system of its own, and perhaps a gateway to it.
 pub(crate) struct Store {
     disk: Mount,
     gateway: Option<(Mutex<Gateway>, FaultyProxy)>,
@@ -43,7 +43,7 @@ impl Store {
         store
     }
 
-    /// A directory behind a gateway with the protocol of S3.
+    /// A directory that a gateway with the protocol of S3 serves.
     pub(crate) async fn gateway() -> Self {
         let disk = Mount::memory(SIZE).expect("a file system");
         let port = free_port();

@@ -1,5 +1,5 @@
-//! Where reception begins: what a target has may be archived by nobody, if its daemon was another one or has lost its relay
-//! store.
+//! The place at which reception begins. A target may have what nobody has archived: its daemon was another one, or has lost
+//! its relay store.
 
 use std::time::Duration;
 

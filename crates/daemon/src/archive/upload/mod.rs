@@ -179,8 +179,10 @@ impl Uploader {
 
     /// Finds the end of the archive and adds file after file.
     async fn follow(&mut self) -> Result<std::convert::Infallible> {
+        self.status.hopes(PATIENCE);
         let mut tail = self.tail().await?;
         self.let_another_be_first(&tail).await?;
+        self.status.hopes(patience(&self.options));
         self.note_archived(&tail.archived).await;
         let store = Arc::clone(&self.store);
         let archived = tail.archived.clone();
@@ -454,6 +456,11 @@ impl Tail {
     }
 }
 
+/// Returns the time that a file may take.
+fn patience(options: &ArchiveOptions) -> Duration {
+    PATIENCE.max(options.interval * 2)
+}
+
 /// Lets the relay store go of what can't be archived, when reception waits for its space.
 struct Relief {
     store: Arc<RelayStore>,
@@ -464,8 +471,7 @@ struct Relief {
 
 impl Relief {
     fn new(options: &ArchiveOptions, store: Arc<RelayStore>, status: Arc<ArchiveStatus>) -> Self {
-        let patience = PATIENCE.max(options.interval * 2);
-        Self { store, status, is_required: options.is_required, patience }
+        Self { store, status, is_required: options.is_required, patience: patience(options) }
     }
 
     /// Returns once the relay store has given up transactions that are not archived.
@@ -475,6 +481,8 @@ impl Relief {
             if self.is_required
                 || self.store.usage().waiting.is_none()
                 || self.status.since_published() < self.patience
+                // A session that is ended here begins again: an archive that has come back would never get a file.
+                || self.status.is_hopeful()
             {
                 continue;
             }

@@ -29,6 +29,8 @@ struct Inner {
     archived_bytes: u64,
     /// Everything up to the end of the last file; `None` before the archive has answered.
     archived: Option<GtidSet>,
+    /// The time until which a session may still succeed; `None` between two of them.
+    hopes_until: Option<Instant>,
 }
 
 impl ArchiveStatus {
@@ -51,6 +53,16 @@ impl ArchiveStatus {
         let totals = inner.view.take().unwrap_or_default();
         inner.view = Some(ArchiveView { url: url.to_owned(), error: None, ..totals });
         inner.published = Some(Instant::now());
+    }
+
+    /// A session begins, or is further: it may take this long for its next step.
+    pub(super) fn hopes(&self, time: Duration) {
+        self.inner.lock().hopes_until = Some(Instant::now() + time);
+    }
+
+    /// Returns true while a session may still succeed.
+    pub(super) fn is_hopeful(&self) -> bool {
+        self.inner.lock().hopes_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// The end of the archive is found.
@@ -77,6 +89,7 @@ impl ArchiveStatus {
     /// Notes a failure; returns true if the last thing that happened was none.
     pub(super) fn failed(&self, why: &str) -> bool {
         let mut is_news = false;
+        self.inner.lock().hopes_until = None;
         self.change(|view| {
             view.failures_total += 1;
             is_news = view.error.replace(why.to_owned()).is_none();
