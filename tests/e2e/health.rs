@@ -46,7 +46,7 @@ async fn sessions_on_the_target_throttle_and_those_of_the_daemon_do_not() {
     // In memory commits are so quick that few workers are busy at a time.
     let source = || Server::start("source", &[]);
     let (source, target) = Server::both(source, || Server::start_on_disk("target", &[]));
-    let options = LoadOptions { rate: None, ..LoadOptions::default() };
+    let options = LoadOptions { rate: Some(600.0), ..LoadOptions::default() };
     prepare(&source, &options).await;
     let daemon = Daemon::builder(&source, &target)
         .set("applier.worker_count", 16)
