@@ -20,15 +20,16 @@ cat >"$WORK/bin/cargo" <<TEXT
 [ "\$*" = "install --locked --path crates/daemon" ] && grep -q '^name = "csa-daemon"' "\$4/Cargo.toml"
 TEXT
 chmod +x "$WORK/bin/cargo"
-guide README.md 'Replicating your own servers' 1
-IN=$ROOT guide README.md 'Replicating your own servers' 2
+# grants-source.sql; the account is that of another page.
+{ echo 'SET SESSION sql_log_bin = 0;'; grep '^GRANT SELECT' "$EXAMPLES/grants-source.sql"; } | on source
+IN=$ROOT guide README.md 'Replicating your own servers' 1
 { local_daemon; localize <"$CSA_DAEMON_CONFIG"; } | sed "s/= 3306/= $PORT_SOURCE/; s/= 3307/= $PORT_TARGET/" >"$WORK/edited"
 cp "$WORK/edited" "$CSA_DAEMON_CONFIG"
-for block in 3 4; do guide README.md 'Replicating your own servers' "$block"; done
+for block in 2 3; do guide README.md 'Replicating your own servers' "$block"; done
 until_true 'the channel runs' csa-daemon status
-guide README.md 'Replicating your own servers' 5
+guide README.md 'Replicating your own servers' 4
 start_load
-guide README.md 'Replicating your own servers' 6
+guide README.md 'Replicating your own servers' 5
 GTID_SET=$(executed source)
 GTID=$(on source <<<'SELECT @@server_uuid'):${GTID_SET##*[:-]}
 export GTID GTID_SET
