@@ -352,7 +352,8 @@ impl Uploader {
             Ok(missing) => missing,
             Err(why) => return self.begin(why).await,
         };
-        if let Some(why) = overlap::difference(&self.store, &history, &numbers, &archived).await? {
+        let found = (&*numbers, &archived);
+        if let Some(why) = overlap::difference(&self.store, &history, found, &self.status).await? {
             return self.begin(why).await;
         }
         if !missing.is_empty() {

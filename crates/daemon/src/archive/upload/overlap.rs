@@ -1,29 +1,43 @@
 //! Compares what was received again with what is archived: GTIDs alone don't tell a source from one that was reset.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use csa_provider::binlog::{GtidSet, TransactionHeader};
 use csa_relaystore::opening::RelayStore;
 
+use super::ArchiveStatus;
 use crate::archive::replay::{Bisection, FileReader};
 use crate::archive::store::{History, Result};
 use crate::host::blocking;
 
+/// Time between two looks for the first transaction.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Compares the first transaction of the relay store with the archived one of the same GTID. Returns the difference in
-/// words; `None` if they are equal, or if the archive does not have that one any more.
+/// words; `None` if they are equal, or if the archive does not have that one any more. The source, which has what is
+/// archived, sends a part of it again, and is waited for: nothing in the relay store proves nothing.
 pub(super) async fn difference(
     store: &Arc<RelayStore>,
     history: &History,
-    numbers: &[u64],
-    archived: &GtidSet,
+    (numbers, archived): (&[u64], &GtidSet),
+    status: &ArchiveStatus,
 ) -> Result<Option<String>> {
     if archived.is_subset_of(&store.before()) {
         return Ok(None);
     }
-    let looked = Arc::clone(store);
-    let first = blocking(move || looked.reader(looked.before()).next_now().ok().flatten());
-    let Ok(Some(first)) = first.await else { return Ok(None) };
-    let received = first.header;
+    let received = loop {
+        let looked = Arc::clone(store);
+        match blocking(move || looked.reader(looked.before()).next_now()).await {
+            Ok(Ok(Some(first))) => break first.header,
+            Ok(Ok(None)) => {
+                status.waits("waiting for the source to send again what is archived");
+                tokio::time::sleep(LOOK).await;
+            }
+            // Whoever reads on meets this, too.
+            Ok(Err(_)) | Err(_) => return Ok(None),
+        }
+    };
     if !archived.contains(&received.gtid) {
         return Ok(None);
     }
