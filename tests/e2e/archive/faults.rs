@@ -8,6 +8,10 @@ use csa_tests::{Load, LoadOptions, Server, compare, eventually, prepare};
 use super::*;
 use crate::wait_state;
 
+/// A table for rows that fill a relay store soon.
+const LARGE_ROWS: &str =
+    "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)";
+
 fn busy() -> LoadOptions {
     LoadOptions { rows: 200, tables: 2, clients: 3, rate: Some(200.0), ..LoadOptions::default() }
 }
@@ -62,9 +66,7 @@ async fn nothing_is_missing_after_kills_of_the_daemon() {
 async fn an_archive_that_comes_back_gets_files_while_the_relay_store_is_full() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
-    source
-        .exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
-        .await;
+    source.exec(LARGE_ROWS).await;
     let daemon = archiving(&source, &target, archive.path())
         .set("archive.interval", "4s")
         .set("relay.segment_size", "1MiB")
@@ -117,9 +119,7 @@ fn close(folder: &Path, is_closed: bool) {
 async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
-    source
-        .exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
-        .await;
+    source.exec(LARGE_ROWS).await;
     let daemon = archiving(&source, &target, archive.path())
         .set("archive.required", true)
         .set("relay.segment_size", "1MiB")

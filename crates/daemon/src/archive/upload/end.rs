@@ -6,7 +6,7 @@ use csa_provider::binlog::GtidSet;
 
 use super::marker::MarkerFile;
 use super::{ArchiveOptions, ArchiveStatus};
-use crate::archive::store::{Archive, ArchiveError, HistoryEnd, Result};
+use crate::archive::store::{Archive, HistoryEnd, Result};
 
 /// The end of an archive, and whether it was written from here.
 #[derive(Debug)]
@@ -41,11 +41,7 @@ pub(crate) async fn archive_end(
 }
 
 async fn find(archive: &Archive, marker: &MarkerFile) -> Result<ArchiveEnd> {
-    let mut histories = archive.histories().await?;
-    if let Some(why) = marker.missing_from(archive.url(), &histories) {
-        let (url, what) = (archive.url().to_owned(), "looking for its last history".to_owned());
-        return Err(ArchiveError::Away { url, what, why });
-    }
+    let mut histories = marker.histories(archive).await?;
     let mut end = ArchiveEnd {
         archived: None,
         before_last: GtidSet::new(),

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::archive::store::{Archive, ArchiveError, Result};
+
 /// The file in the channel's part of the state directory.
 const FILE: &str = "archive.json";
 
@@ -24,10 +26,28 @@ impl MarkerFile {
         Self(directory.join(FILE))
     }
 
-    /// Says what is wrong if the archive at `url` lacks the history that was written there. Blocks on the disk.
-    pub(super) fn missing_from(&self, url: &str, histories: &[String]) -> Option<String> {
-        let bytes = std::fs::read(&self.0).ok()?;
-        let marker: Marker = serde_json::from_slice(&bytes).ok()?;
+    fn read(&self) -> Option<Marker> {
+        serde_json::from_slice(&std::fs::read(&self.0).ok()?).ok()
+    }
+
+    /// Returns the names of all histories of the archive. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The archive does not answer, or lacks the history that was written there.
+    pub(super) async fn histories(&self, archive: &Archive) -> Result<Vec<String>> {
+        let histories = archive.histories().await?;
+        match self.missing_from(archive.url(), &histories) {
+            None => Ok(histories),
+            Some(why) => {
+                let (url, what) =
+                    (archive.url().to_owned(), "looking for its last history".to_owned());
+                Err(ArchiveError::Away { url, what, why })
+            }
+        }
+    }
+
+    fn missing_from(&self, url: &str, histories: &[String]) -> Option<String> {
+        let marker = self.read()?;
         let is_missing = marker.url == url && !histories.contains(&marker.history);
         is_missing.then(|| {
             format!(
@@ -41,9 +61,7 @@ impl MarkerFile {
 
     /// A history of the archive at `url` was written from here. Blocks on the disk.
     pub(super) fn is_of(&self, url: &str) -> bool {
-        let marker = std::fs::read(&self.0).ok();
-        let marker = marker.and_then(|bytes| serde_json::from_slice::<Marker>(&bytes).ok());
-        marker.is_some_and(|marker| marker.url == url)
+        self.read().is_some_and(|marker| marker.url == url)
     }
 
     /// Remembers the history. Blocks on the disk.

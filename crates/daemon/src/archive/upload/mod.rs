@@ -310,7 +310,7 @@ impl Uploader {
         };
         tail.history.publish(&index).await?;
         // A directory whose mount has gone meanwhile takes files, too.
-        self.histories().await?;
+        self.marker.histories(&self.archive).await?;
         tail.archived = index.end();
         tail.next += 1;
         self.note_archived(&tail.archived).await;
@@ -342,18 +342,16 @@ impl Uploader {
 
     /// Finds the end of the archive, and decides how it continues.
     async fn tail(&mut self) -> Result<Tail> {
-        let last = self.histories().await?.pop();
+        let last = self.marker.histories(&self.archive).await?.pop();
         let Some(last) = last else { return self.begin(String::new()).await };
         let history = self.archive.history(&last);
-        let HistoryEnd { numbers, archived, writer, .. } = history.end().await?;
-        let next = numbers.last().map_or(1, |last| last + 1);
-        let missing = match self.decide(&archived).await {
+        let end = history.end().await?;
+        let missing = match self.decide(&end.archived).await {
             Ok(_) if is_planted(Bug::ArchiveGapUnnoticed) => GtidSet::new(),
             Ok(missing) => missing,
             Err(why) => return self.begin(why).await,
         };
-        let found = (&*numbers, &archived);
-        if let Some(why) = overlap::difference(&self.store, &history, found, &self.status).await? {
+        if let Some(why) = overlap::difference(&self.store, &history, &end, &self.status).await? {
             return self.begin(why).await;
         }
         if !missing.is_empty() {
@@ -363,16 +361,9 @@ impl Uploader {
                 "the archive has a gap: these transactions left the relay store before they were archived"
             );
         }
+        let HistoryEnd { numbers, archived, writer, .. } = end;
+        let next = numbers.last().map_or(1, |last| last + 1);
         Ok(Tail { history, archived, missing, next, writer })
-    }
-
-    /// Returns the names of all histories; the one that this daemon has written last has to be there.
-    async fn histories(&self) -> Result<Vec<String>> {
-        let histories = self.archive.histories().await?;
-        match self.marker.missing_from(self.archive.url(), &histories) {
-            None => Ok(histories),
-            Some(why) => Err(self.away("looking for its last history", &why)),
-        }
     }
 
     /// Returns what is missing before the archive continues, or why it can't. Waits for the source if that is needed.

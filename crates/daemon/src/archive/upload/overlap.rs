@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::binlog::{GtidSet, TransactionHeader};
+use csa_provider::binlog::TransactionHeader;
 use csa_relaystore::opening::RelayStore;
 
 use super::ArchiveStatus;
 use crate::archive::replay::{Bisection, FileReader};
-use crate::archive::store::{History, Result};
+use crate::archive::store::{History, HistoryEnd, Result};
 use crate::host::blocking;
 
 /// Time between two looks for the first transaction.
@@ -20,10 +20,10 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) async fn difference(
     store: &Arc<RelayStore>,
     history: &History,
-    (numbers, archived): (&[u64], &GtidSet),
+    end: &HistoryEnd,
     status: &ArchiveStatus,
 ) -> Result<Option<String>> {
-    if archived.is_subset_of(&store.before()) {
+    if end.archived.is_subset_of(&store.before()) {
         return Ok(None);
     }
     let received = loop {
@@ -38,10 +38,10 @@ pub(super) async fn difference(
             Ok(Err(_)) | Err(_) => return Ok(None),
         }
     };
-    if !archived.contains(&received.gtid) {
+    if !end.archived.contains(&received.gtid) {
         return Ok(None);
     }
-    let Some(found) = find(history, numbers, &received).await? else { return Ok(None) };
+    let Some(found) = find(history, &end.numbers, &received).await? else { return Ok(None) };
     Ok((time(&found) != time(&received)).then(|| {
         format!(
             "transaction {} is another one than the archived one of this GTID: the source was reset",
