@@ -92,6 +92,9 @@ pub(crate) struct HistoryEnd {
     pub(crate) before_last: GtidSet,
     /// The daemon that wrote the last file.
     pub(crate) writer: Option<String>,
+    /// An index after the last file whose own file is not there: the directory was mounted between the two writes, and
+    /// the daemon did not live to notice. It counts for nothing, and is in the way of the next one.
+    pub(crate) without_file: Option<FileIndex>,
 }
 
 impl Archive {
@@ -312,22 +315,42 @@ impl History {
     }
 
     /// Returns how far the history goes.
+    ///
+    /// # Errors
+    /// The store does not answer, or more than the last file is missing.
     pub(crate) async fn end(&self) -> Result<HistoryEnd> {
-        let numbers = self.objects().await?.numbers;
-        let Some(&last) = numbers.last() else {
+        let mut objects = self.objects().await?;
+        let mut last = self.last_index(&objects).await?;
+        let mut without_file = None;
+        if !last.as_ref().is_none_or(|last| objects.files.contains(&last.file)) {
+            // A listing may miss a file that another daemon writes meanwhile, and see its index.
+            objects = self.objects().await?;
+            last = self.last_index(&objects).await?;
+            if let Some(index) = last.take_if(|last| !objects.files.contains(&last.file)) {
+                objects.numbers.pop();
+                without_file = Some(index);
+                last = self.last_index(&objects).await?;
+            }
+        }
+        let numbers = objects.numbers;
+        let Some(last) = last else {
             let begin = self.begins_after().await?;
-            return Ok(HistoryEnd {
-                numbers,
-                archived: begin.clone(),
-                before_last: begin,
-                writer: None,
-            });
+            let (archived, before_last) = (begin.clone(), begin);
+            return Ok(HistoryEnd { numbers, archived, before_last, writer: None, without_file });
         };
+        if without_file.is_some() && !objects.files.contains(&last.file) {
+            return Err(self.archive.damaged(format!("{} of {} is missing", last.file, self.name)));
+        }
+        let (archived, writer) = (last.end(), Some(last.writer));
+        Ok(HistoryEnd { numbers, archived, before_last: last.before, writer, without_file })
+    }
+
+    async fn last_index(&self, objects: &HistoryObjects) -> Result<Option<FileIndex>> {
+        let Some(&last) = objects.numbers.last() else { return Ok(None) };
         let index = self.index(last).await?.ok_or_else(|| {
             self.archive.damaged(format!("index {last} of {} has vanished", self.name))
         })?;
-        let (archived, writer) = (index.end(), Some(index.writer));
-        Ok(HistoryEnd { numbers, archived, before_last: index.before, writer })
+        Ok(Some(index))
     }
 
     /// Returns the index of a file; `None` if there is none.

@@ -85,6 +85,8 @@ pub enum Bug {
     ArchivedTooEarly,
     /// An object store is believed that an object is written.
     ObjectStoreBelieved,
+    /// A file and its index count as archived wherever a mount that went and came back has put them.
+    MountTrusted,
     /// The index of a file replaces that of another daemon.
     ArchiveOverwritten,
     /// The archive continues after a gap as if there were none.

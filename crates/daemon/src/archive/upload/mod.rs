@@ -275,20 +275,7 @@ impl Uploader {
             end.union(&contents.added);
             self.note_archived(&end).await;
         }
-        // A store may say yes and keep nothing, or a part.
-        match tail.history.stored_bytes(name).await? {
-            Some(stored) if stored == stored_bytes => {}
-            _ if is_planted(Bug::ObjectStoreBelieved) => {}
-            stored => {
-                let stored = stored.map_or_else(|| "nothing".to_owned(), |n| format!("{n} bytes"));
-                return Err(self.away(
-                    "writing a file",
-                    &format!(
-                        "{stored_bytes} bytes of {name} were accepted, the store has {stored}"
-                    ),
-                ));
-            }
-        }
+        self.check_stored(tail, name, stored_bytes).await?;
         let index = FileIndex {
             format: FORMAT,
             number: tail.next,
@@ -309,14 +296,37 @@ impl Uploader {
             written: rfc3339(SystemClock.now_micros()),
         };
         tail.history.publish(&index).await?;
-        // A directory whose mount has gone meanwhile takes files, too.
+        // A directory whose mount has gone takes files, too. It may have gone and come back between any two requests:
+        // both objects must be where the history is.
         self.marker.histories(&self.archive).await?;
+        if !is_planted(Bug::MountTrusted) {
+            self.check_published(tail, &index).await?;
+        }
         tail.archived = index.end();
         tail.next += 1;
         self.note_archived(&tail.archived).await;
         self.status.published(&index, contents.read_bytes);
         self.sweep_if_due(tail).await;
         Ok(())
+    }
+
+    async fn check_published(&self, tail: &Tail, index: &FileIndex) -> Result<()> {
+        if tail.history.index(index.number).await?.as_ref() != Some(index) {
+            return Err(self.away("writing a file", &format!("index {} is gone", index.number)));
+        }
+        self.check_stored(tail, &index.file, index.stored_bytes).await
+    }
+
+    /// Checks that a file is there: a store may say yes and keep nothing, or a part.
+    async fn check_stored(&self, tail: &Tail, name: &str, bytes: u64) -> Result<()> {
+        let stored = match tail.history.stored_bytes(name).await? {
+            Some(stored) if stored == bytes => return Ok(()),
+            _ if is_planted(Bug::ObjectStoreBelieved) => return Ok(()),
+            Some(stored) => format!("{stored} bytes"),
+            None => "nothing".to_owned(),
+        };
+        let why = format!("{bytes} bytes of {name} were accepted, the store has {stored}");
+        Err(self.away("writing a file", &why))
     }
 
     /// Does what is due while nothing new has been received.
@@ -346,6 +356,14 @@ impl Uploader {
         let Some(last) = last else { return self.begin(String::new()).await };
         let history = self.archive.history(&last);
         let end = history.end().await?;
+        if let Some(index) = &end.without_file {
+            warn!(
+                history = history.name,
+                file = index.file,
+                "the last file of the archive is not there; its transactions are archived again"
+            );
+            history.delete(index).await?;
+        }
         let missing = match self.decide(&end.archived).await {
             Ok(_) if is_planted(Bug::ArchiveGapUnnoticed) => GtidSet::new(),
             Ok(missing) => missing,
@@ -410,6 +428,8 @@ impl Uploader {
             reason,
         };
         let history = self.archive.begin(&mark).await?;
+        // It is remembered only if it begins where the last one is.
+        self.marker.histories(&self.archive).await?;
         Ok(Tail { history, archived: begins_after, missing: GtidSet::new(), next: 1, writer: None })
     }
 

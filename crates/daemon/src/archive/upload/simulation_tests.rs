@@ -43,13 +43,39 @@ const ENDLESS: Duration = Duration::from_secs(86_400);
 #[derive(Debug)]
 struct FaultyStore {
     inner: InMemory,
+    /// The place of the mount without it.
+    below: InMemory,
+    mount: Option<Mutex<MountState>>,
     random: Mutex<StdRng>,
     /// One in so many requests has a fault; 0 for none.
     faults: Mutex<u32>,
     lies: bool,
 }
 
+/// The moments at which the mount goes or comes back next.
+#[derive(Debug)]
+struct MountState {
+    is_mounted: bool,
+    changes: Instant,
+    /// A history that begins below the mount is lost with it: the first file is to be there before.
+    has_file: bool,
+}
+
 impl FaultyStore {
+    /// Returns the place that a request of this moment reaches.
+    fn place(&self) -> &InMemory {
+        let Some(mount) = &self.mount else { return &self.inner };
+        let mut mount = mount.lock();
+        let may_go = mount.has_file && *self.faults.lock() > 0;
+        if Instant::now() >= mount.changes && (may_go || !mount.is_mounted) {
+            mount.is_mounted = !mount.is_mounted;
+            let stays = if mount.is_mounted { 100..3_000 } else { 10..400 };
+            let stays = self.random.lock().random_range(stays);
+            mount.changes = Instant::now() + Duration::from_millis(stays);
+        }
+        if mount.is_mounted { &self.inner } else { &self.below }
+    }
+
     fn chance(&self) -> bool {
         let faults = *self.faults.lock();
         faults > 0 && self.random.lock().random_ratio(1, faults)
@@ -84,11 +110,16 @@ impl ObjectStore for FaultyStore {
             let half = payload.content_length() / 2;
             if self.random.lock().random() && options.mode != PutMode::Create {
                 let bytes: Vec<u8> = payload.iter().flatten().copied().take(half).collect();
-                self.inner.put(path, bytes.into()).await?;
+                self.place().put(path, bytes.into()).await?;
             }
             return Ok(PutResult { e_tag: None, version: None, extensions: Default::default() });
         }
-        let put = self.inner.put_opts(path, payload, options).await;
+        let is_index =
+            !path.as_ref().contains(layout::HISTORIES) && path.as_ref().ends_with(".json");
+        let put = self.place().put_opts(path, payload, options).await;
+        if let Some(mount) = self.mount.as_ref().filter(|_| is_index) {
+            mount.lock().has_file = true;
+        }
         if self.chance() {
             // It is written, or not, and the answer is lost.
             return Err(Self::fault());
@@ -101,7 +132,7 @@ impl ObjectStore for FaultyStore {
         path: &Path,
         options: PutMultipartOptions,
     ) -> StoreResult<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(path, options).await
+        self.place().put_multipart_opts(path, options).await
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> StoreResult<GetResult> {
@@ -109,32 +140,32 @@ impl ObjectStore for FaultyStore {
         if self.chance() {
             return Err(Self::fault());
         }
-        self.inner.get_opts(path, options).await
+        self.place().get_opts(path, options).await
     }
 
     fn delete_stream(
         &self,
         paths: BoxStream<'static, StoreResult<Path>>,
     ) -> BoxStream<'static, StoreResult<Path>> {
-        self.inner.delete_stream(paths)
+        self.place().delete_stream(paths)
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
         if self.chance() {
             return futures_util::stream::once(async { Err(Self::fault()) }).boxed();
         }
-        self.inner.list(prefix)
+        self.place().list(prefix)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> StoreResult<ListResult> {
         if self.chance() {
             return Err(Self::fault());
         }
-        self.inner.list_with_delimiter(prefix).await
+        self.place().list_with_delimiter(prefix).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> StoreResult<()> {
-        self.inner.copy_opts(from, to, options).await
+        self.place().copy_opts(from, to, options).await
     }
 }
 
@@ -193,6 +224,11 @@ impl World {
         let faults = random.random_range(4..20);
         let store = FaultyStore {
             inner: InMemory::new(),
+            below: InMemory::new(),
+            mount: seed.is_multiple_of(2).then(|| {
+                let (is_mounted, changes) = (true, Instant::now());
+                Mutex::new(MountState { is_mounted, changes, has_file: false })
+            }),
             random: Mutex::new(StdRng::seed_from_u64(seed ^ 1)),
             faults: Mutex::new(faults),
             lies: random.random_ratio(1, 2),
@@ -376,6 +412,7 @@ fn planted_bugs_are_found() {
         Bug::ObjectStoreBelieved,
         Bug::ArchiveOverwritten,
         Bug::ArchiveGapUnnoticed,
+        Bug::MountTrusted,
     ] {
         let found = (1..=60).any(|of| seed(of, Some(bug)).is_err());
         assert!(found, "{bug:?} was not found");
