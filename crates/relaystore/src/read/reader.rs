@@ -35,6 +35,8 @@ pub struct RelayReader {
     ordinal: u64,
     cumulative_bytes: u64,
     inline_limit: u64,
+    /// Nobody reads the events.
+    headers_only: bool,
     /// A transaction under reception is handed out once so many bytes of it are written.
     follow_from: Option<u64>,
     /// The transaction at `position`, if it was handed out before it was whole.
@@ -44,6 +46,15 @@ pub struct RelayReader {
     /// The bytes come from the file, so their checksums have to be verified.
     from_file: bool,
     file: Option<(u64, Box<dyn StoredFile>)>,
+}
+
+/// The outcome of reading a transaction.
+enum Found {
+    Transaction(Box<RelayedTransaction>),
+    /// It is one of those to skip.
+    Executed,
+    /// It is to be streamed, and its segment has no file yet.
+    Unwritten,
 }
 
 impl RelayReader {
@@ -56,6 +67,7 @@ impl RelayReader {
             ordinal: 0,
             cumulative_bytes: 0,
             inline_limit: u64::MAX,
+            headers_only: false,
             follow_from: None,
             followed: None,
             ahead: Bytes::new(),
@@ -83,6 +95,11 @@ impl RelayReader {
     /// Transactions with more event bytes are streamed instead of held.
     pub fn set_inline_limit(&mut self, bytes: u64) {
         self.inline_limit = bytes;
+    }
+
+    /// Nobody is going to read the events of transactions.
+    pub fn set_headers_only(&mut self) {
+        (self.inline_limit, self.headers_only) = (0, true);
     }
 
     /// From now on [`Self::next`] also hands out a transaction that is still being received, once that many
@@ -163,8 +180,14 @@ impl RelayReader {
                     self.format = Some(Arc::new(format));
                 }
                 FrameKind::Transaction { first: true, last } => {
-                    if let Some(transaction) = self.transaction(start, header, &frame, last)? {
-                        return Ok(Some(transaction));
+                    match self.transaction(start, header, &frame, last)? {
+                        Found::Transaction(transaction) => return Ok(Some(*transaction)),
+                        Found::Executed => {}
+                        Found::Unwritten => {
+                            (self.position, self.ahead) = (start, Bytes::new());
+                            self.shared.want_files();
+                            return Ok(None);
+                        }
                     }
                 }
                 FrameKind::Transaction { first: false, .. } => {
@@ -181,7 +204,7 @@ impl RelayReader {
         first: FrameHeader,
         frame: &Bytes,
         mut last: bool,
-    ) -> Result<Option<RelayedTransaction>> {
+    ) -> Result<Found> {
         let events_at = FRAME_HEADER_LEN + first.metadata_len;
         let header = frame
             .get(FRAME_HEADER_LEN..events_at)
@@ -209,12 +232,20 @@ impl RelayReader {
                 None => runs.clear(),
             }
         }
+        if event_bytes > self.inline_limit
+            && !self.headers_only
+            && !skip
+            && self.shared.state.lock().is_unwritten(start.segment)
+        {
+            return Ok(Found::Unwritten);
+        }
         self.ordinal += 1;
         self.cumulative_bytes += event_bytes;
         if skip {
-            return Ok(None);
+            return Ok(Found::Executed);
         }
-        self.finish(start, header, runs, event_bytes).map(Some)
+        let found = self.finish(start, header, runs, event_bytes)?;
+        Ok(Found::Transaction(Box::new(found)))
     }
 
     /// The transaction handed out last is not there any more.
@@ -225,14 +256,20 @@ impl RelayReader {
     /// Returns the transaction at the visible end, if enough of it is there.
     fn next_open(&mut self) -> Option<RelayedTransaction> {
         let (Some(least), None) = (self.follow_from, &self.followed) else { return None };
-        let open = self.shared.state.lock().open.clone();
-        let Open { start, header, followed } = open?;
+        let state = self.shared.state.lock();
+        let Open { start, header, followed } = state.open.clone()?;
+        let is_unwritten = state.is_unwritten(start.segment);
+        drop(state);
         let event_bytes = followed.event_bytes();
         if start != self.position
             || event_bytes < least
             || !followed.is_growing()
             || self.executed.contains(&header.gtid)
         {
+            return None;
+        }
+        if is_unwritten {
+            self.shared.want_files();
             return None;
         }
         let range = RelayRange {

@@ -5,9 +5,11 @@ pub(crate) mod driver;
 mod frames;
 pub(crate) mod history;
 pub(crate) mod inlet;
+mod pace;
 pub(crate) mod queue;
 mod segment_file;
 mod unpublished;
+mod unwritten;
 pub(crate) mod writer;
 
 pub use driver::{NextStep, RelayWriter};
