@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use csa_provider::binlog::{FormatDescription, GtidSet, TransactionHeader};
 use tokio::time::{Instant, timeout_at};
 
@@ -16,11 +16,14 @@ use crate::disk::segment::{
     FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame,
 };
 use crate::read::transaction::{RelayRange, RelayedTransaction, TransactionBody};
+use crate::state::buffers::Buffers;
 use crate::state::follow::{Followed, Outcome};
 use crate::state::shared::{Open, Shared, StoreState};
 
 /// Bytes read ahead from a segment that is no longer in memory.
 const READ_AHEAD: usize = 1 << 20;
+/// Buffers of this size that wait for the next read.
+const BUFFERS: usize = 4;
 /// Bytes read if only frame headers are needed.
 const PEEK: usize = 512;
 
@@ -45,6 +48,7 @@ pub struct RelayReader {
     ahead: Bytes,
     /// The bytes come from the file, so their checksums have to be verified.
     from_file: bool,
+    buffers: Buffers,
     file: Option<(u64, Box<dyn StoredFile>)>,
 }
 
@@ -72,6 +76,7 @@ impl RelayReader {
             followed: None,
             ahead: Bytes::new(),
             from_file: false,
+            buffers: Buffers::new(BUFFERS, READ_AHEAD),
             file: None,
         };
         // Begins with the first segment that may hold something
@@ -443,7 +448,7 @@ impl RelayReader {
         if left < want {
             return Err(self.damaged(transaction, "frame ends beyond its segment"));
         }
-        let mut bytes = BytesMut::zeroed(left.min(want.max(ahead)));
+        let mut bytes = self.buffers.take_filled(left.min(want.max(ahead)));
         let number = self.position.segment;
         let file = match &self.file {
             Some((open, file)) if *open == number => file,
@@ -451,7 +456,7 @@ impl RelayReader {
         };
         file.read_exact_at(&mut bytes, self.position.offset)
             .map_err(io("reading", self.shared.directory.path(number)))?;
-        self.ahead = bytes.freeze();
+        self.ahead = self.buffers.share(bytes);
         self.from_file = true;
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! Takes events at the inlet, and writes them over a bounded queue to the segment files.
 
-pub(crate) mod buffers;
 pub(crate) mod driver;
 mod frames;
 pub(crate) mod history;
