@@ -41,8 +41,8 @@ impl Shared {
         })
     }
 
-    /// Returns the reason `bytes` more can't be taken now, if there is one: the store is at its limit. A transaction that is alone in the store passes: nothing would
-    /// ever make room for it.
+    /// Returns the reason `bytes` more can't be taken now, if there is one: the store is at its limit. A transaction that is
+    /// alone in the store passes: nothing would ever make room for it.
     pub(crate) fn lacks_room_for(&self, bytes: u64) -> Option<NoRoom> {
         let limit = self.options.space_limit;
         if limit == 0 {

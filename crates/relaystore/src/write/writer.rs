@@ -322,8 +322,11 @@ impl Writer {
             }
             let mut state = self.shared.state.lock();
             state.usage.written_total += segment.len();
-            if let Some(segment) = state.segments.get_mut(&segment.number) {
-                segment.unwritten = None;
+            let is_there = state.segments.get_mut(&segment.number).map(|it| it.unwritten = None);
+            drop(state);
+            // Or it was released meanwhile, and purged as one without a file.
+            if is_there.is_none() {
+                self.shared.directory.remove(segment.number)?;
             }
         }
         self.shared.file_wanted.store(false, Ordering::Release);
@@ -335,9 +338,12 @@ impl Writer {
 
     /// Returns true if it is time for [`Self::write_out`].
     pub(crate) fn must_write_out(&self) -> bool {
-        self.segment.is_in_memory()
-            && (self.shared.file_wanted.load(Ordering::Acquire)
-                || self.write_due() == Some(Duration::ZERO))
+        if !self.segment.is_in_memory() {
+            // There is nothing without a file.
+            self.shared.file_wanted.store(false, Ordering::Release);
+            return false;
+        }
+        self.shared.file_wanted.load(Ordering::Acquire) || self.write_due() == Some(Duration::ZERO)
     }
 
     /// Returns the time until a transaction has to be written that was not applied yet.
