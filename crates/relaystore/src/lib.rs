@@ -14,6 +14,4 @@ mod restart_tests;
 pub mod state;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod unwritten_tests;
 pub mod write;
