@@ -10,6 +10,7 @@ mod end;
 mod marker;
 mod overlap;
 mod part;
+mod relief;
 mod retention;
 mod status;
 
@@ -37,6 +38,7 @@ use continuation::{Continuation, Standing, continuation};
 pub(crate) use end::{ArchiveEnd, archive_end};
 use marker::MarkerFile;
 use part::{Finished, Made, PartError, PartMaker};
+use relief::{Relief, patience};
 pub(crate) use status::ArchiveStatus;
 
 /// Pause between two looks at a relay store that has nothing new.
@@ -465,48 +467,6 @@ impl Tail {
         let mut before = self.archived.clone();
         before.union(&self.missing);
         before
-    }
-}
-
-/// Returns the time that a file may take.
-fn patience(options: &ArchiveOptions) -> Duration {
-    PATIENCE.max(options.interval * 2)
-}
-
-/// Lets the relay store go of what can't be archived, when reception waits for its space.
-struct Relief {
-    store: Arc<RelayStore>,
-    status: Arc<ArchiveStatus>,
-    is_required: bool,
-    patience: Duration,
-}
-
-impl Relief {
-    fn new(options: &ArchiveOptions, store: Arc<RelayStore>, status: Arc<ArchiveStatus>) -> Self {
-        Self { store, status, is_required: options.is_required, patience: patience(options) }
-    }
-
-    /// Returns once the relay store has given up transactions that are not archived.
-    async fn given(&self) {
-        loop {
-            tokio::time::sleep(LOOK).await;
-            if self.is_required
-                || self.store.usage().waiting.is_none()
-                || self.status.since_published() < self.patience
-                // A session that is ended here begins again: an archive that has come back would never get a file.
-                || self.status.is_hopeful()
-            {
-                continue;
-            }
-            let store = Arc::clone(&self.store);
-            if blocking(move || store.give_up_unarchived()).await.unwrap_or(false) {
-                warn!(
-                    "reception would wait for the archive: transactions leave the relay store that are not \
-                     archived; archive.required = true would keep them"
-                );
-                return;
-            }
-        }
     }
 }
 
