@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare};
+use csa_tests::{Daemon, Load, LoadOptions, Proxy, Server, compare, eventually, prepare};
 use mysql_async::prelude::Queryable as _;
 
 use super::chunks::{Restless, restless_pair};
@@ -206,6 +206,26 @@ async fn a_damaged_range_is_copied_again_under_load() {
     ends_well(start_copying(&daemon, &["--table", "restless.person", "--range", &range]), &daemon)
         .await;
     restless.stop().await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+/// A round prepares for longer than it was told to copy rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_copied_again_from_a_source_that_is_far_away() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &LoadOptions { tables: 1, rows: 5_000, ..busy() }).await;
+    let far_away = Proxy::to(source.port);
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.port", i64::from(far_away.port))
+        .set("copy.verify", false)
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.exec("SET sql_log_bin=0; DELETE FROM sbtest.sbtest1 WHERE id % 2 = 0").await;
+    far_away.set_latency(Duration::from_millis(50));
+    ends_well(start_copying(&daemon, &["--table", "sbtest.sbtest1"]), &daemon).await;
+    far_away.set_latency(Duration::ZERO);
     wait_state(&daemon, 0, "running").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;

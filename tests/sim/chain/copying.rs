@@ -8,7 +8,7 @@ use csa_provider::binlog::GtidSet;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::watch;
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, sleep};
 
 use super::copies::{Copies, judge};
 use super::daemon::Daemon;
@@ -47,7 +47,7 @@ impl Daemon<'_> {
         let Some((request, Duration::ZERO)) = copies.next(&self.world.server) else { return };
         let driven = copies.driven_again(self.world, &self.life);
         let time = Duration::from_millis(self.chance().random_range(0..ROUND));
-        match driven.again(&request.tables, request.integers, Instant::now() + time).await {
+        match driven.again(&request.tables, request.integers, time).await {
             Ok(true) => copies.fulfilled(&request),
             Ok(false) => {}
             Err(failure) => {

@@ -18,7 +18,7 @@ use crate::host::{Failure, counted, runtime};
 use crate::observe::view::{ChannelState, ChannelView, CommandView};
 use crate::verify::Replicated;
 
-/// The longest time for which the channel stops in one round.
+/// The time for which rows are copied in one round.
 const ROUND: Duration = Duration::from_secs(2);
 /// The longest time for which it runs before the next round, if it does not catch up earlier.
 const BETWEEN: Duration = Duration::from_secs(10);
@@ -116,10 +116,8 @@ fn round(
 ) -> Result<Round, Failure> {
     let selection = Replicated::new(&settings.filters);
     let was_stopped = running.map(Running::stop).transpose()?;
-    let copied = runtime.block_on(async {
-        let deadline = running.map(|_| tokio::time::Instant::now() + ROUND);
-        copy_again(options, &selection, deadline, screen).await
-    });
+    let copied = runtime
+        .block_on(async { copy_again(options, &selection, running.map(|_| ROUND), screen).await });
     // A channel that somebody stopped stays so if nothing was copied.
     if let Some(running) = running
         && (copied.is_ok() || was_stopped == Some(false))

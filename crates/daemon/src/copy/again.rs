@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use csa_applier::{CopyClaim, CopyRange, CopyState};
 use csa_provider::binlog::GtidSet;
@@ -41,15 +42,15 @@ pub(crate) enum Round {
     Copied { rows: u64 },
 }
 
-/// Copies until `deadline`. The channel must not run meanwhile, and has to run between two rounds and after the last
-/// one.
+/// Copies rows for `time`, or to the end without one. The channel must not run meanwhile, and has to run between two
+/// rounds and after the last one.
 ///
 /// # Errors
 /// A table can't be copied in this way, or a server refuses or goes away. The next round continues.
 pub(crate) async fn copy_again(
     options: &AgainOptions,
     selection: &dyn TableSelection,
-    deadline: Option<Instant>,
+    time: Option<Duration>,
     observer: &dyn CopyObserver,
 ) -> std::result::Result<Round, CopyError> {
     check_gtids(&options.copy)?;
@@ -62,7 +63,7 @@ pub(crate) async fn copy_again(
     let copying = Copying::of(&options.copy, claim, server, watcher, report).await?;
     let again = Again { options, selection, executed, copying };
     tokio::select! {
-        round = again.round(deadline) => round,
+        round = again.round(time) => round,
         never = options.copy.pace.hold(&options.copy, server) => match never {},
     }
 }
@@ -76,8 +77,8 @@ struct Again<'a> {
 }
 
 impl Again<'_> {
-    async fn round(mut self, deadline: Option<Instant>) -> Result<Round> {
-        let copied = self.copied(deadline).await;
+    async fn round(mut self, time: Option<Duration>) -> Result<Round> {
+        let copied = self.copied(time).await;
         let Copying { claim, watcher, writer, .. } = self.copying;
         let (rows, until) = match copied {
             Ok(copied) => copied,
@@ -101,14 +102,14 @@ impl Again<'_> {
         }
     }
 
-    /// Copies until the deadline. Returns the number of rows so far, and once all are there the set with which the
-    /// tables have converged.
-    async fn copied(&mut self, deadline: Option<Instant>) -> Result<(u64, Option<GtidSet>)> {
+    /// Copies for this time. Returns the number of rows so far, and once all are there the set with which the tables
+    /// have converged.
+    async fn copied(&mut self, time: Option<Duration>) -> Result<(u64, Option<GtidSet>)> {
         self.check_source().await?;
         let (begun, ranges, epoch) = self.begin().await?;
         let deletes = self.options.integers.is_some();
         let interrupted = Interrupted { begun, ranges, epoch, has_rounds: true, deletes };
-        let CopiedRows { begun, work } = self.copying.remaining(interrupted, deadline).await?;
+        let CopiedRows { begun, work } = self.copying.remaining(interrupted, time).await?;
         let rows = work.rows.load(Ordering::Relaxed);
         if !work.is_done() {
             self.copying.note_seen().await?;

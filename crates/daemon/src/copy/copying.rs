@@ -29,6 +29,8 @@ use crate::verify::{TableName, TableSelection, VerifySession, source_executed};
 
 /// Time between two reports of the progress.
 const REPORT: Duration = Duration::from_millis(250);
+/// A round copies at most this many times as long as it was told.
+const MOST_TIMES: u32 = 5;
 
 /// The sessions of a copy, beside those of its lanes.
 pub(super) struct Copying<'a> {
@@ -122,15 +124,15 @@ impl<'a> Copying<'a> {
         Ok(CopiedRows { begun, work })
     }
 
-    /// Copies what is left of an interrupted copy, up to a deadline.
+    /// Copies what is left of an interrupted copy, for this time if there is one.
     pub(super) async fn remaining(
         &mut self,
         interrupted: Interrupted,
-        deadline: Option<Instant>,
+        time: Option<Duration>,
     ) -> Result<CopiedRows> {
         let Interrupted { mut begun, ranges, epoch, has_rounds, deletes } = interrupted;
         self.report.observer.begins_after(&begun.executed);
-        let work = work::remaining(&mut begun, &ranges, deadline)?;
+        let mut work = work::remaining(&mut begun, &ranges)?;
         // The last chunk may have been committed, and its table not indexed.
         let Self { claim, writer, .. } = self;
         let indexes = async {
@@ -143,6 +145,9 @@ impl<'a> Copying<'a> {
         let sources = self.sources().await?;
         let turn = Turn { channel: self.options.channel.clone(), epoch, has_rounds, deletes };
         let lanes = self.lanes(sources, Some(turn)).await?;
+        let prepared = self.report.begun.elapsed();
+        work.deadline = time.map(|time| Instant::now() + time_to_copy(time, prepared));
+        let work = Arc::new(work);
         let lanes = self.copy_rows(lanes, &begun, &work).await?;
         close(lanes).await;
         Ok(CopiedRows { begun, work })
@@ -261,6 +266,12 @@ impl<'a> Copying<'a> {
     }
 }
 
+/// Returns how long a round copies rows: at least as long as it took to prepare, so that servers that are slow to
+/// answer do not spend most of a round without a row.
+fn time_to_copy(time: Duration, prepared: Duration) -> Duration {
+    time.max(prepared.min(time * MOST_TIMES))
+}
+
 async fn close(lanes: Vec<Lane>) {
     for Lane { source, target, .. } in lanes {
         tokio::join!(source.close(), target.close());
@@ -288,5 +299,18 @@ impl Report<'_> {
             elapsed: self.begun.elapsed(),
             held: self.pace.held(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_copies_as_long_as_it_prepares_within_limits() {
+        let [second, long] = [1, 60].map(Duration::from_secs);
+        assert_eq!(time_to_copy(2 * second, Duration::ZERO), 2 * second);
+        assert_eq!(time_to_copy(2 * second, 7 * second), 7 * second);
+        assert_eq!(time_to_copy(2 * second, long), 10 * second);
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use csa_applier::{Converging, ConvergingTables, Target};
 use csa_provider::binlog::GtidSet;
-use tokio::time::Instant;
 
 use super::again::{AgainOptions, Round, copy_again};
 use super::error::CopyError;
@@ -74,7 +73,7 @@ impl DrivenCopy {
         copied.map(|summary| summary.until.is_none()).map_err(failure)
     }
 
-    /// Copies tables again until the deadline. Returns true once all rows are copied.
+    /// Copies tables again for this time. Returns true once all rows are copied.
     ///
     /// # Errors
     /// See [`copy_again`].
@@ -82,11 +81,11 @@ impl DrivenCopy {
         &self,
         tables: &[(String, String)],
         integers: Option<(i128, i128)>,
-        deadline: Instant,
+        time: Duration,
     ) -> Result<bool> {
         let tables: BTreeSet<TableName> = tables.iter().cloned().map(TableName::from).collect();
         let options = AgainOptions { copy: self.options.clone(), tables, integers };
-        let round = copy_again(&options, &EveryTable, Some(deadline), &Begins(&|_| {})).await;
+        let round = copy_again(&options, &EveryTable, Some(time), &Begins(&|_| {})).await;
         round.map(|round| round != Round::Unfinished).map_err(failure)
     }
 

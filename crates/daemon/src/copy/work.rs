@@ -135,15 +135,11 @@ pub(super) async fn whole(
     Ok((Arc::new(Work::new(tables, at_once)), chunks))
 }
 
-/// Returns the work that an interrupted copy has left, up to a deadline.
+/// Returns the work that an interrupted copy has left.
 ///
 /// # Errors
 /// A range on the target can't be read.
-pub(super) fn remaining(
-    begun: &mut Begun,
-    ranges: &[CopyRange],
-    deadline: Option<Instant>,
-) -> Result<Arc<Work>> {
+pub(super) fn remaining(begun: &mut Begun, ranges: &[CopyRange]) -> Result<Work> {
     let mut of_tables: BTreeMap<TableName, Vec<Part>> = BTreeMap::new();
     for range in ranges {
         let parts = of_tables.entry(range.table.clone().into()).or_default();
@@ -168,13 +164,12 @@ pub(super) fn remaining(
     }
     let rows_before = ranges.iter().map(|range| range.rows).sum();
     let unfilled = tables.iter().filter(|table| !table.is_filled()).count();
-    Ok(Arc::new(Work {
+    Ok(Work {
         rows: AtomicU64::new(rows_before),
         rows_before,
-        deadline,
         tables_done: AtomicUsize::new(begun.plan.tables.len().saturating_sub(unfilled)),
         ..Work::new(tables, all)
-    }))
+    })
 }
 
 /// The tables of a copy, before they are divided.
