@@ -19,23 +19,24 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
+    /// Returns the class of an error of a statement, or of a link in use.
+    #[must_use]
+    pub fn of(error: &LinkError) -> Self {
+        match error {
+            LinkError::Server { code, message } if is_conflict(*code, message) => Self::Retry,
+            LinkError::Server { code, .. } => class_of_code(*code),
+            // It would be as long next time.
+            LinkError::TooLong(_) => Self::Stop,
+            // Even a login that is refused while the channel runs: a server in between may refuse it,
+            // or a certificate that is being replaced. At a start it stops the channel.
+            _ => Self::Unavailable,
+        }
+    }
+
     /// Returns true if the channel fails.
     #[must_use]
     pub const fn is_failure(self) -> bool {
         matches!(self, Self::Slow | Self::Stop)
-    }
-}
-
-/// Returns the class of an error of a statement, or of a link in use.
-pub(super) fn class_of(error: &LinkError) -> ErrorClass {
-    match error {
-        LinkError::Server { code, message } if is_conflict(*code, message) => ErrorClass::Retry,
-        LinkError::Server { code, .. } => class_of_code(*code),
-        // It would be as long next time.
-        LinkError::TooLong(_) => ErrorClass::Stop,
-        // Even a login that is refused while the channel runs: a server in between may refuse it,
-        // or a certificate that is being replaced. At a start it stops the channel.
-        _ => ErrorClass::Unavailable,
     }
 }
 

@@ -22,7 +22,7 @@ pub use class::ErrorClass;
 pub use fence::Fence;
 pub use invariant::Invariant;
 
-use class::{class_of, class_of_code};
+use class::class_of_code;
 use failing_row::FailingRow;
 use server_text::{ServerText, without_values};
 
@@ -175,7 +175,7 @@ impl Error {
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Target { source, .. } | Self::Server { source, .. } => class_of(source),
+            Self::Target { source, .. } | Self::Server { source, .. } => ErrorClass::of(source),
             Self::Timeout { .. }
             | Self::Silent { .. }
             | Self::Unfit { .. }

@@ -4,9 +4,9 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use csa_applier::Converging;
+use csa_applier::{Converging, ErrorClass};
 use csa_provider::binlog::GtidSet;
-use csa_provider::server::link::{LinkError, Side};
+use csa_provider::server::link::Side;
 use csa_provider::source::PreflightError;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -125,18 +125,24 @@ pub(super) fn copied_tables(
     copy::copied_tables(&settings.name, converging).map_err(channel_error)
 }
 
-/// Tells a server that went away, or changed a table, from one that refuses: the channel tries the first again soon.
+/// Tells a server that is away, or changed a table, from one that refuses: the channel tries the first again soon.
 fn channel_error(error: CopyError) -> ChannelError {
-    let is_answer = |source: &LinkError| matches!(source, LinkError::Server { .. });
     match error {
         CopyError::Claim(error) => ChannelError::Applier(error),
-        CopyError::Written { address, source, .. } if !is_answer(&source) => {
+        CopyError::Written { address, source, .. } if !ErrorClass::of(&source).is_failure() => {
             ChannelError::Applier(csa_applier::Error::Target { address, source })
         }
-        CopyError::Asked(VerifyError::Server { server, source })
-            if !is_answer(&source) && server.starts_with(&Side::Source.to_string()) =>
+        CopyError::Asked(VerifyError::Server { side, address, source })
+            if !ErrorClass::of(&source).is_failure() =>
         {
-            ChannelError::Source(PreflightError::Unreachable(format!("{server}: {source}")))
+            match side {
+                Side::Source => ChannelError::Source(PreflightError::Unreachable(format!(
+                    "{side} {address}: {source}"
+                ))),
+                Side::Target => {
+                    ChannelError::Applier(csa_applier::Error::Target { address, source })
+                }
+            }
         }
         // The next copy has the new definition.
         CopyError::Asked(error) if error.is_definition_change() => {
@@ -146,5 +152,44 @@ fn channel_error(error: CopyError) -> ChannelError {
             ChannelError::Source(PreflightError::Unreachable(why))
         }
         other => ChannelError::Refused(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::time::Duration;
+
+    use csa_provider::server::link::LinkError;
+
+    use super::*;
+    use crate::channel::error::Absent;
+
+    #[test]
+    fn a_server_that_goes_away_during_a_copy_is_waited_for() {
+        let reset = || LinkError::from(std::io::Error::from(ErrorKind::ConnectionReset));
+        let answer =
+            |code| move || LinkError::Server { code, message: "the server's words".to_owned() };
+        let errors: [(&dyn Fn() -> LinkError, bool); 5] = [
+            (&reset, true),
+            (&|| LinkError::Closed, true),
+            (&|| LinkError::Timeout(Duration::from_secs(10)), true),
+            // It shuts down.
+            (&answer(1053), true),
+            // Its disk is full for a session that only reads.
+            (&answer(1030), false),
+        ];
+        for (source, passes) in errors {
+            let address = || "db:3306".to_owned();
+            for (side, server) in [(Side::Source, Absent::Source), (Side::Target, Absent::Target)] {
+                let asked = VerifyError::Server { side, address: address(), source: source() };
+                let error = channel_error(CopyError::Asked(asked));
+                assert!(error.to_string().contains(&format!("{side} db:3306")), "{error}");
+                assert_eq!(error.absent(), passes.then_some(server), "{error}");
+            }
+            let what = "INSERT".to_owned();
+            let written = CopyError::Written { address: address(), what, source: source() };
+            assert_eq!(channel_error(written).absent(), passes.then_some(Absent::Target));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The reasons why there is no result, or no complete one.
 
-use csa_provider::server::link::LinkError;
+use csa_provider::server::link::{LinkError, Side};
 
 use super::table_name::TableName;
 use crate::host::counted;
@@ -11,9 +11,10 @@ use crate::host::counted;
 pub enum VerifyError {
     #[error("{0}")]
     Refused(String),
-    #[error("{server}: {source}")]
+    #[error("{side} {address}: {source}")]
     Server {
-        server: String,
+        side: Side,
+        address: String,
         #[source]
         source: LinkError,
     },

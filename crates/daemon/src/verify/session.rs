@@ -1,5 +1,7 @@
 //! One session on either server: reads only, every statement a transaction of its own.
 
+use std::time::Duration;
+
 use csa_applier::{Purpose, Target, TargetLink, TargetOptions, prelude};
 use csa_provider::server::facts::{TextRow, texts};
 use csa_provider::server::link::{FromRow, Limits, LinkError, Row, Side, rows_as};
@@ -161,7 +163,7 @@ impl VerifySession {
         const DENIED: [u16; 3] = [1044, 1142, 1143];
         match source.code() {
             Some(code) if DENIED.contains(&code) => self.may_not_read("*.*"),
-            _ => VerifyError::Server { server: self.name(), source },
+            _ => VerifyError::Server { side: self.side, address: self.address.clone(), source },
         }
     }
 
@@ -180,11 +182,12 @@ pub(crate) fn connect_error(
         csa_applier::Error::Target { source, .. } => {
             match source.refusal(side, &address, &server.user) {
                 Some(why) => VerifyError::Refused(why),
-                None => VerifyError::Server { server: format!("{side} {address}"), source },
+                None => VerifyError::Server { side, address, source },
             }
         }
         csa_applier::Error::Timeout { seconds, .. } => {
-            VerifyError::Refused(format!("{side} {address}: no answer within {seconds} s"))
+            let source = LinkError::Timeout(Duration::from_secs(seconds));
+            VerifyError::Server { side, address, source }
         }
         other => VerifyError::Refused(format!("{side} {address}: {other}")),
     }
