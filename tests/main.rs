@@ -174,9 +174,9 @@ fn seeds_from(variable: &str, unset: RangeInclusive<u64>) -> RangeInclusive<u64>
     }
 }
 
-/// Waits until the first channel is in `state`.
+/// Waits until a channel is in `state`. One that converges after a copy has a backlog to apply.
 async fn wait_state(daemon: &Daemon, channel: usize, state: &str) {
-    csa_tests::eventually(&format!("state {state}"), Duration::from_secs(60), async || {
+    csa_tests::eventually(&format!("state {state}"), 2 * DRAIN, async || {
         daemon.status()["channels"][channel]["state"] == state
     })
     .await;

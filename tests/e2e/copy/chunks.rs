@@ -322,15 +322,16 @@ async fn a_copy_whose_source_fails_over_is_made_from_the_next_one() {
         .set("target.connect_retry", "100ms")
         .set("applier.start_from", "copy")
         .set("copy.snapshot_limit", "0MiB")
-        .set("copy.rows_per_second", 10_000.max(rows as i64 / 5))
+        // All rows take 50 seconds: the source must die before the last one, on a busy machine too.
+        .set("copy.rows_per_second", rows as i64 / 5)
         .build();
     let copied = async |share: f64| {
         let enough = rows as f64 * 10.0 * share;
         eventually("rows are copied", Duration::from_secs(600), async || {
-            let status = daemon.try_status();
-            status.is_some_and(|status| {
-                status["channels"][0]["copy"]["rows"].as_f64().is_some_and(|rows| rows > enough)
-            })
+            let Some(status) = daemon.try_status() else { return false };
+            let channel = &status["channels"][0];
+            assert_ne!(channel["state"], "running", "the copy has ended: {}", daemon.log_tail());
+            channel["copy"]["rows"].as_f64().is_some_and(|rows| rows > enough)
         })
         .await;
     };
@@ -352,6 +353,7 @@ async fn a_copy_whose_source_fails_over_is_made_from_the_next_one() {
     let clients = Load::start(&replica, &load);
     copied(0.1).await;
     daemon.kill9();
+    daemon.set("copy.rows_per_second", 10_000.max(rows as i64));
     daemon.start_again();
     tokio::time::sleep(pause).await;
     target.kill9();

@@ -77,7 +77,7 @@ fn copy_log(daemon: &Daemon) -> String {
 }
 
 async fn ends_well(mut copying: Child, daemon: &Daemon) {
-    eventually("the copy ends", DRAIN, async || copying.try_wait().expect("a child").is_some())
+    eventually("the copy ends", 3 * DRAIN, async || copying.try_wait().expect("a child").is_some())
         .await;
     assert!(copying.wait().expect("a child").success(), "{}", copy_log(daemon));
 }
