@@ -24,6 +24,8 @@ async fn with_hole(daemon: &Daemon, source: &Server, target: &Server) -> String 
         daemon.status()["channels"][0]["backlog_transactions"] == 3
     })
     .await;
+    // This has everything written to files.
+    daemon.commanded(&["relay", "ls"]);
     daemon.kill9();
     for v in [1, 3] {
         let gtid = format!("{uuid}:{}", before + v);

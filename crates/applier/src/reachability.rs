@@ -160,6 +160,18 @@ impl Reachability {
         }
     }
 
+    /// Tells `told` whether the target is known to be away, now and whenever it may have changed.
+    pub async fn follow(&self, told: impl Fn(bool)) {
+        let mut outage = self.outage.subscribe();
+        loop {
+            let is_lost = !outage.borrow_and_update().lost.is_empty();
+            told(is_lost);
+            if outage.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Returns true if the target is known to be away.
     pub(crate) fn is_lost(&self) -> bool {
         !self.outage.borrow().lost.is_empty()

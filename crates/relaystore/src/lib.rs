@@ -14,4 +14,6 @@ mod restart_tests;
 pub mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unwritten_tests;
 pub mod write;

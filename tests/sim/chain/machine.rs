@@ -47,7 +47,7 @@ impl Left {
     /// Nothing: in memory, and on the disk but for the segment that is written to; and lag says so.
     pub(super) fn is_nothing(self) -> bool {
         let Self { held, segments, lag } = self;
-        (held, segments, lag) == (Some(0), Some(1), Some(0.0))
+        (held, lag) == (Some(0), Some(0.0)) && segments.is_some_and(|segments| segments <= 1)
     }
 }
 

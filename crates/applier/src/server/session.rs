@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use csa_provider::binlog::{FormatDescription, ParseGtidError, SessionContext};
 use csa_provider::server::Vendor;
 use csa_provider::server::facts::{Ask, TextRow, texts};
@@ -502,10 +500,7 @@ impl Ask for Session {
 /// Appends a BINLOG statement for whole events without checksums.
 pub(crate) fn push_binlog(statement: &mut Vec<u8>, events: &[u8]) {
     statement.extend_from_slice(b"BINLOG '");
-    let start = statement.len();
-    statement.resize(start + events.len().div_ceil(3) * 4, 0);
-    let written = STANDARD.encode_slice(events, &mut statement[start..]).unwrap_or_default();
-    statement.truncate(start + written);
+    base64_simd::STANDARD.encode_append(events, statement);
     statement.push(b'\'');
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use csa_applier::{
     AdmittedStream, Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver,
-    ControlSession, Converging, ExecMode, Intake, TargetCatalogue, TargetFacts, on_own_thread,
+    ControlSession, Converging, ExecMode, Intake, Reachability, TargetCatalogue, TargetFacts,
+    on_own_thread,
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::SourceFacts;
@@ -19,6 +20,7 @@ use csa_scheduler::until::{StreamEnd, Until, UntilGate};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 
 use super::error::ChannelError;
@@ -190,8 +192,11 @@ impl<'a> Pipeline<'a> {
         let intake = on_own_thread(move || intake.run());
         let watch = self.watch;
         let health = Health::keep(&self.settings.target, self.controls, watch);
+        let store = Arc::clone(&self.received.store);
+        let applies = applies(self.control.reachability(), Arc::clone(&store));
         let outcome = self.applier(stream).run(stop.clone(), kill.clone()).await;
-        drop(health);
+        drop((health, applies));
+        store.set_has_applier(false);
         end.cancel();
         // The thread is waited for even after an error: it still writes to `watch`.
         let intake = intake.await.map_err(|panic| broken(&panic));
@@ -280,6 +285,13 @@ impl<'a> Pipeline<'a> {
         )
         .showing(shown)
     }
+}
+
+/// Has the relay store write everything at once while the target is away.
+fn applies(target: Reachability, store: Arc<RelayStore>) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        target.follow(|is_lost| store.set_has_applier(!is_lost)).await;
+    }))
 }
 
 fn reached(until: Until, already: bool, converging: Option<Converging>) -> PipelineEnd {

@@ -75,6 +75,9 @@ struct Life {
 
 type Done<T> = Result<T, Refusal>;
 
+/// The longest wait for a relay store to write what is in memory only.
+const RELAY_PATIENCE: Duration = Duration::from_secs(2);
+
 impl Supervisor {
     pub(crate) fn new(
         settings: ChannelSettings,
@@ -118,6 +121,13 @@ impl Supervisor {
         view.verify = self.rounds.view();
         view.notify = self.controls.notify().is_set().then(|| self.tally.view());
         view
+    }
+
+    /// Waits until the files of the relay store have all that it has, for somebody who reads them.
+    pub(crate) async fn write_relay_files(&self) {
+        if let Some(store) = self.watch.store() {
+            store.write_out(RELAY_PATIENCE).await;
+        }
     }
 
     pub(super) fn rounds(&self) -> &RoundsStatus {

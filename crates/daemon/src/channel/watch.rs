@@ -166,6 +166,8 @@ impl Watch {
         inner.progress.expect_heartbeats(settings.source.heartbeat_interval);
         inner.progress.receiving(store);
         inner.receiving = true;
+        // A pipeline says otherwise.
+        store.set_has_applier(false);
     }
 
     /// Nothing more is received; the store is still there.
@@ -331,6 +333,11 @@ impl Watch {
             Some(_) => inner.progress.has_executed(set),
             None => set.is_subset_of(&self.shared.archive.archived().unwrap_or_default()),
         }
+    }
+
+    /// Returns the relay store, while it is open.
+    pub(super) fn store(&self) -> Option<Arc<RelayStore>> {
+        self.shared.inner.lock().progress.store().cloned()
     }
 
     /// No group and no statement is running.

@@ -301,8 +301,8 @@ pub(super) struct RelayConfig {
     /// Free space on disk below which reception waits.
     #[serde(default = "mebibytes::<1024>")]
     pub(super) min_free_disk: Size,
-    /// Interval at which the relay store is synced to disk. After a crash the source sends again what was
-    /// lost.
+    /// Time after which a received transaction is on disk or applied: what is applied earlier is never written. After a
+    /// crash the source sends again what was lost.
     #[serde(default = "sync")]
     #[schemars(extend("x-takes" = "`transaction`, `os` or a duration"))]
     pub(super) sync: String,

@@ -294,7 +294,7 @@ impl Scrape {
 
     fn counters(&self, channels: &[ChannelView]) -> Result<()> {
         type ReadCounter = fn(&ChannelView) -> u64;
-        let rows: [(&str, &str, ReadCounter); 25] = [
+        let rows: [(&str, &str, ReadCounter); 26] = [
             ("csa_provider_transactions_total", "Transactions received completely.", |v| {
                 v.connection.received_transactions_total
             }),
@@ -323,6 +323,9 @@ impl Scrape {
                 "Acknowledgements sent to a semi-synchronous source.",
                 |v| v.connection.acknowledgements_total,
             ),
+            ("csa_relaystore_written_bytes_total", "Bytes written to relay segments.", |v| {
+                v.relay.written_bytes_total
+            }),
             ("csa_relaystore_syncs_total", "Syncs of relay segments.", |v| v.relay.syncs_total),
             (
                 "csa_applier_transactions_total",

@@ -248,6 +248,9 @@ pub(crate) struct ConnectionView {
 pub(crate) struct RelayView {
     pub(crate) segments: u64,
     pub(crate) bytes: u64,
+    /// Bytes written to segment files. A daemon of an earlier version does not count them.
+    #[serde(default)]
+    pub(crate) written_bytes_total: u64,
     pub(crate) syncs_total: u64,
     /// 0 for none.
     pub(crate) space_limit_bytes: u64,

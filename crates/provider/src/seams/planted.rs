@@ -85,6 +85,8 @@ pub enum Bug {
     ArchivedTooEarly,
     /// An object store is believed that an object is written.
     ObjectStoreBelieved,
+    /// A segment of the relay store that was in memory counts as written once it has a file.
+    UnwrittenForgotten,
     /// A file and its index count as archived wherever a mount that went and came back has put them.
     MountTrusted,
     /// The index of a file replaces that of another daemon.

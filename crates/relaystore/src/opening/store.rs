@@ -1,14 +1,17 @@
 //! One channel's relay store: opened, written through its inlet, read, released and closed.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
 use csa_provider::recorder::Recorder;
 use csa_provider::seams::Durations;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout_at};
 
 use crate::disk::directory::Directory;
 use crate::disk::error::Result;
@@ -110,6 +113,7 @@ impl RelayStore {
             directory,
             state: Mutex::new(StoreState {
                 segments: recovered.segments,
+                kept: None,
                 end,
                 released: recovered.released,
                 archived,
@@ -121,6 +125,9 @@ impl RelayStore {
                 usage,
             }),
             grown: Notify::new(),
+            has_applier: AtomicBool::new(true),
+            file_wanted: AtomicBool::new(false),
+            wanted: Notify::new(),
             safe: watch::Sender::new(recovered.transactions),
             syncs: Durations::default(),
             recorder: OnceLock::new(),
@@ -286,6 +293,31 @@ impl RelayStore {
         is_more
     }
 
+    /// Says whether what is received is applied at present, as it is at first: otherwise everything is written at once.
+    pub fn set_has_applier(&self, has_applier: bool) {
+        let had = self.shared.has_applier.swap(has_applier, Ordering::AcqRel);
+        if had && !has_applier {
+            self.shared.want_files();
+        }
+    }
+
+    /// Has everything written to files that is in memory only, and returns once it is, or after `patience`: there may be
+    /// no room for it.
+    pub async fn write_out(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        loop {
+            let mut grown = pin!(self.shared.grown.notified());
+            grown.as_mut().enable();
+            if self.shared.state.lock().unwritten_bytes() == 0 {
+                return;
+            }
+            self.shared.want_files();
+            if timeout_at(until, grown).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Deletes released segments; blocks until the disk has.
     pub fn purge(&self) {
         self.shared.purge();
@@ -295,8 +327,11 @@ impl RelayStore {
     pub fn usage(&self) -> RelayUsage {
         let state = self.shared.state.lock();
         let mut usage = state.usage.clone();
-        usage.segments = state.segments.len();
-        usage.bytes = state.bytes();
+        usage.unwritten_bytes = state.unwritten_bytes();
+        let files = state.segments.values().filter(|segment| segment.unwritten.is_none());
+        usage.segments = files.count() + usize::from(state.kept.is_some());
+        let kept = state.kept.map_or(0, |(_, len)| len);
+        usage.bytes = state.bytes() - usage.unwritten_bytes + kept;
         usage.syncs = self.shared.syncs.view();
         usage.queued = state.queued.front().map(|(_, queued)| *queued);
         usage

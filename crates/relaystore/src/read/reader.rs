@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use csa_provider::binlog::{FormatDescription, GtidSet, TransactionHeader};
 use tokio::time::{Instant, timeout_at};
 
@@ -16,11 +16,14 @@ use crate::disk::segment::{
     FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame,
 };
 use crate::read::transaction::{RelayRange, RelayedTransaction, TransactionBody};
+use crate::state::buffers::Buffers;
 use crate::state::follow::{Followed, Outcome};
 use crate::state::shared::{Open, Shared, StoreState};
 
 /// Bytes read ahead from a segment that is no longer in memory.
 const READ_AHEAD: usize = 1 << 20;
+/// Buffers of this size that wait for the next read.
+const BUFFERS: usize = 4;
 /// Bytes read if only frame headers are needed.
 const PEEK: usize = 512;
 
@@ -35,6 +38,8 @@ pub struct RelayReader {
     ordinal: u64,
     cumulative_bytes: u64,
     inline_limit: u64,
+    /// Nobody reads the events.
+    headers_only: bool,
     /// A transaction under reception is handed out once so many bytes of it are written.
     follow_from: Option<u64>,
     /// The transaction at `position`, if it was handed out before it was whole.
@@ -43,7 +48,17 @@ pub struct RelayReader {
     ahead: Bytes,
     /// The bytes come from the file, so their checksums have to be verified.
     from_file: bool,
+    buffers: Buffers,
     file: Option<(u64, Box<dyn StoredFile>)>,
+}
+
+/// The outcome of reading a transaction.
+enum Found {
+    Transaction(Box<RelayedTransaction>),
+    /// It is one of those to skip.
+    Executed,
+    /// It is to be streamed, and its segment has no file yet.
+    Unwritten,
 }
 
 impl RelayReader {
@@ -56,10 +71,12 @@ impl RelayReader {
             ordinal: 0,
             cumulative_bytes: 0,
             inline_limit: u64::MAX,
+            headers_only: false,
             follow_from: None,
             followed: None,
             ahead: Bytes::new(),
             from_file: false,
+            buffers: Buffers::new(BUFFERS, READ_AHEAD),
             file: None,
         };
         // Begins with the first segment that may hold something
@@ -83,6 +100,11 @@ impl RelayReader {
     /// Transactions with more event bytes are streamed instead of held.
     pub fn set_inline_limit(&mut self, bytes: u64) {
         self.inline_limit = bytes;
+    }
+
+    /// Nobody is going to read the events of transactions.
+    pub fn set_headers_only(&mut self) {
+        (self.inline_limit, self.headers_only) = (0, true);
     }
 
     /// From now on [`Self::next`] also hands out a transaction that is still being received, once that many
@@ -163,8 +185,14 @@ impl RelayReader {
                     self.format = Some(Arc::new(format));
                 }
                 FrameKind::Transaction { first: true, last } => {
-                    if let Some(transaction) = self.transaction(start, header, &frame, last)? {
-                        return Ok(Some(transaction));
+                    match self.transaction(start, header, &frame, last)? {
+                        Found::Transaction(transaction) => return Ok(Some(*transaction)),
+                        Found::Executed => {}
+                        Found::Unwritten => {
+                            (self.position, self.ahead) = (start, Bytes::new());
+                            self.shared.want_files();
+                            return Ok(None);
+                        }
                     }
                 }
                 FrameKind::Transaction { first: false, .. } => {
@@ -181,7 +209,7 @@ impl RelayReader {
         first: FrameHeader,
         frame: &Bytes,
         mut last: bool,
-    ) -> Result<Option<RelayedTransaction>> {
+    ) -> Result<Found> {
         let events_at = FRAME_HEADER_LEN + first.metadata_len;
         let header = frame
             .get(FRAME_HEADER_LEN..events_at)
@@ -209,12 +237,20 @@ impl RelayReader {
                 None => runs.clear(),
             }
         }
+        if event_bytes > self.inline_limit
+            && !self.headers_only
+            && !skip
+            && self.shared.state.lock().is_unwritten(start.segment)
+        {
+            return Ok(Found::Unwritten);
+        }
         self.ordinal += 1;
         self.cumulative_bytes += event_bytes;
         if skip {
-            return Ok(None);
+            return Ok(Found::Executed);
         }
-        self.finish(start, header, runs, event_bytes).map(Some)
+        let found = self.finish(start, header, runs, event_bytes)?;
+        Ok(Found::Transaction(Box::new(found)))
     }
 
     /// The transaction handed out last is not there any more.
@@ -225,14 +261,20 @@ impl RelayReader {
     /// Returns the transaction at the visible end, if enough of it is there.
     fn next_open(&mut self) -> Option<RelayedTransaction> {
         let (Some(least), None) = (self.follow_from, &self.followed) else { return None };
-        let open = self.shared.state.lock().open.clone();
-        let Open { start, header, followed } = open?;
+        let state = self.shared.state.lock();
+        let Open { start, header, followed } = state.open.clone()?;
+        let is_unwritten = state.is_unwritten(start.segment);
+        drop(state);
         let event_bytes = followed.event_bytes();
         if start != self.position
             || event_bytes < least
             || !followed.is_growing()
             || self.executed.contains(&header.gtid)
         {
+            return None;
+        }
+        if is_unwritten {
+            self.shared.want_files();
             return None;
         }
         let range = RelayRange {
@@ -406,7 +448,7 @@ impl RelayReader {
         if left < want {
             return Err(self.damaged(transaction, "frame ends beyond its segment"));
         }
-        let mut bytes = BytesMut::zeroed(left.min(want.max(ahead)));
+        let mut bytes = self.buffers.take_filled(left.min(want.max(ahead)));
         let number = self.position.segment;
         let file = match &self.file {
             Some((open, file)) if *open == number => file,
@@ -414,7 +456,7 @@ impl RelayReader {
         };
         file.read_exact_at(&mut bytes, self.position.offset)
             .map_err(io("reading", self.shared.directory.path(number)))?;
-        self.ahead = bytes.freeze();
+        self.ahead = self.buffers.share(bytes);
         self.from_file = true;
         Ok(())
     }

@@ -217,6 +217,7 @@ pub(crate) fn read_header(
         // The exact value is unknown before a scan. A format description at the end of a segment is
         // rare; it is released with the next transaction.
         transactions_end: len,
+        unwritten: None,
     }))
 }
 

@@ -16,7 +16,7 @@ impl StoreState {
         if is_planted(Bug::NeverPurged) {
             return false;
         }
-        let released = self.archived.map_or(self.released, |archived| archived.min(self.released));
+        let released = self.passed();
         if is_planted(Bug::PurgedTooEarly) {
             return released.segment >= number;
         }
@@ -51,6 +51,8 @@ impl StoreState {
 impl Shared {
     /// Deletes segments with a released last transaction, but never the one being written.
     ///
+    /// While no other segment has a file, the last file stays.
+    ///
     /// A file that can't be deleted is logged and left. Nothing but its space is lost, until the
     /// store is opened again.
     pub(crate) fn purge(&self) {
@@ -63,14 +65,20 @@ impl Shared {
         {
             // First here, so that readers no longer find it; a file left by a crash is deleted
             // after the next start.
-            state.segments.remove(&number);
-            gone.push(number);
+            let removed = state.segments.remove(&number);
+            gone.extend(
+                removed.filter(|it| it.unwritten.is_none()).map(|segment| (number, segment.len)),
+            );
+        }
+        let mut gone: Vec<_> = state.kept.take().into_iter().chain(gone).collect();
+        if state.segments.values().all(|segment| segment.unwritten.is_some()) {
+            state.kept = gone.pop();
         }
         drop(state);
         if gone.is_empty() {
             return;
         }
-        for &number in &gone {
+        for &(number, _) in &gone {
             match self.directory.remove(number) {
                 Ok(()) => debug!(segment = number, "relay segment purged"),
                 Err(error) => warn!(%error, "relay segment can't be purged"),

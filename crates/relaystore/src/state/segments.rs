@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use csa_provider::binlog::GtidSet;
+use tokio::time::Instant;
 
 use crate::disk::segment::RelayPosition;
 use crate::disk::segment::SegmentHeader;
@@ -15,6 +16,8 @@ pub(crate) struct Segment {
     pub(crate) len: u64,
     /// End of its last whole transaction; a format description may follow.
     pub(crate) transactions_end: u64,
+    /// It has no file, and its first transaction came then: the memory tail has all of it.
+    pub(crate) unwritten: Option<Instant>,
 }
 
 /// Returns true if the segments hold everything after `executed`, up to their end.

@@ -1,7 +1,7 @@
 //! The part of a store that its writer, its readers and the status page share.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use csa_provider::binlog::{CommitTimes, Gtid, GtidSet, TransactionHeader};
@@ -21,9 +21,14 @@ use crate::state::tail::Tail;
 /// Sizes and totals, for the status page and metrics.
 #[derive(Debug, Clone, Default)]
 pub struct RelayUsage {
+    /// Segment files.
     pub segments: usize,
     /// Bytes of all segment files.
     pub bytes: u64,
+    /// Bytes of segments that have no file yet.
+    pub unwritten_bytes: u64,
+    /// Bytes of frames that were written to segment files since the store was opened.
+    pub written_total: u64,
     /// All transactions that the channel ever received into this store, and bytes of their events.
     pub transactions_total: u64,
     pub event_bytes_total: u64,
@@ -52,6 +57,12 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<StoreState>,
     /// Signals that the visible end moved.
     pub(crate) grown: Notify,
+    /// Somebody applies what is received.
+    pub(crate) has_applier: AtomicBool,
+    /// A reader needs the file of a segment that has none, or somebody looks at the files.
+    pub(crate) file_wanted: AtomicBool,
+    /// Wakes the writer for that.
+    pub(crate) wanted: Notify,
     /// Transactions that are synced, of all ever received; it stands still under a policy that shows
     /// them before.
     pub(crate) safe: watch::Sender<u64>,
@@ -82,6 +93,8 @@ pub(crate) struct Open {
 #[derive(Debug)]
 pub(crate) struct StoreState {
     pub(crate) segments: BTreeMap<u64, Segment>,
+    /// The last file, while no segment has one, with its length: a start without the target continues after it.
+    pub(crate) kept: Option<(u64, u64)>,
     /// End of the last whole transaction.
     pub(crate) end: RelayPosition,
     /// Everything below is committed on the target.
@@ -118,12 +131,45 @@ impl StoreState {
         self.queued.pop_front_if(|(first, _)| first == gtid);
     }
 
+    /// Returns the bytes of all segments, with and without a file.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.len).sum()
+    }
+
+    /// Returns the bytes of segments without a file.
+    pub(crate) fn unwritten_bytes(&self) -> u64 {
+        let unwritten = self.segments.values().filter(|segment| segment.unwritten.is_some());
+        unwritten.map(|segment| segment.len).sum()
+    }
+
+    pub(crate) fn is_unwritten(&self, number: u64) -> bool {
+        self.segments.get(&number).is_some_and(|segment| segment.unwritten.is_some())
+    }
+
+    /// Returns the time since which a transaction that the target may lack has no file.
+    pub(crate) fn unwritten_since(&self) -> Option<Instant> {
+        let mut segments = self.segments.iter();
+        let waiting = segments.find(|&(&number, segment)| {
+            segment.unwritten.is_some() && !self.is_released(number, segment)
+        });
+        waiting.and_then(|(_, segment)| segment.unwritten)
+    }
+
+    /// Everything below is committed on the target, and in the archive if there is one.
+    pub(crate) fn passed(&self) -> RelayPosition {
+        self.archived.map_or(self.released, |archived| archived.min(self.released))
     }
 
     /// Returns true if everything after `executed` is here, up to the end.
     pub(crate) fn follows(&self, executed: &GtidSet) -> bool {
         executed.is_subset_of(&self.received) && segments::follows(&self.segments, executed)
+    }
+}
+
+impl Shared {
+    /// Has the writer write every segment to a file.
+    pub(crate) fn want_files(&self) {
+        self.file_wanted.store(true, Ordering::Release);
+        self.wanted.notify_one();
     }
 }

@@ -30,18 +30,21 @@ fn mib(bytes: u64) -> String {
 }
 
 impl Shared {
-    /// The reason `bytes` more can't be written now, if there is one: the store is at its limit or
-    /// the disk near `min_free_disk`. A transaction that is alone in the store passes: nothing would
-    /// ever make room for it.
-    pub(crate) fn lacks_room_for(&self, bytes: u64) -> Option<NoRoom> {
-        let (limit, floor) = (self.options.space_limit, self.options.min_free_disk);
-        // Before the lock, which readers take for every look: statvfs may wait for the file system.
+    /// Returns the reason `bytes` more can't be written to the disk now, if there is one: it is near `min_free_disk`.
+    pub(crate) fn lacks_disk_for(&self, bytes: u64) -> Option<NoRoom> {
+        let floor = self.options.min_free_disk;
+        // Without the lock, which readers take for every look: statvfs may wait for the file system.
         let free = if floor == 0 { u64::MAX } else { self.directory.free_bytes() };
-        if free < floor.saturating_add(bytes) {
+        (free < floor.saturating_add(bytes)).then(|| {
             let (free, floor) = (mib(free), mib(floor));
-            let reason = format!("free disk: {free} MiB left, min_free_disk is {floor} MiB");
-            return Some(NoRoom::Disk(reason));
-        }
+            NoRoom::Disk(format!("free disk: {free} MiB left, min_free_disk is {floor} MiB"))
+        })
+    }
+
+    /// Returns the reason `bytes` more can't be taken now, if there is one: the store is at its limit. A transaction that is
+    /// alone in the store passes: nothing would ever make room for it.
+    pub(crate) fn lacks_room_for(&self, bytes: u64) -> Option<NoRoom> {
+        let limit = self.options.space_limit;
         if limit == 0 {
             return None;
         }

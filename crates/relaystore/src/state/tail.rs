@@ -34,6 +34,12 @@ impl Tail {
         (skip < run.len()).then(|| run.slice(skip..))
     }
 
+    /// Returns everything in memory of a segment.
+    pub(crate) fn runs_of(&self, segment: u64) -> Vec<Bytes> {
+        let runs = self.runs.iter().filter(|(start, _)| start.segment == segment);
+        runs.map(|(_, run)| run.clone()).collect()
+    }
+
     /// Forgets everything from `position` on.
     pub(crate) fn truncate(&mut self, position: RelayPosition) {
         while let Some((start, run)) = self.runs.back_mut() {

@@ -56,13 +56,21 @@ impl RelayWriter {
         loop {
             match self.step() {
                 NextStep::AtOnce => yield_now().await,
-                NextStep::WhenQueued(None) => self.queue.filled().await,
+                NextStep::WhenQueued(None) => self.filled().await,
                 NextStep::WhenQueued(Some(limit)) => {
-                    timeout(limit, self.queue.filled()).await.ok();
+                    timeout(limit, self.filled()).await.ok();
                 }
                 NextStep::After(interval) => sleep(interval).await,
                 NextStep::Never => return,
             }
+        }
+    }
+
+    /// Returns when there is something to do.
+    async fn filled(&self) {
+        tokio::select! {
+            () = self.queue.filled() => {}
+            () = self.writer.wanted() => {}
         }
     }
 
@@ -88,12 +96,16 @@ impl RelayWriter {
     }
 
     fn try_step(&mut self) -> Result<NextStep> {
+        if self.writer.must_write_out() && self.writer.write_out()? == Progress::NoRoom {
+            return Ok(NextStep::After(ROOM_POLL));
+        }
         let mut next = self.write_queued()?;
         if self.writer.sync_due() == Some(Duration::ZERO) {
             self.writer.sync()?;
         }
         if let NextStep::WhenQueued(limit) = &mut next {
-            *limit = self.writer.sync_due();
+            let due = [self.writer.sync_due(), self.writer.write_due()];
+            *limit = due.into_iter().flatten().min();
         }
         Ok(next)
     }
@@ -135,10 +147,10 @@ impl RelayWriter {
             Taken::Nothing => NextStep::WhenQueued(None),
             // Whatever the policy: a store that is closed in order loses nothing in a crash of the
             // host.
-            Taken::Closed => {
-                self.writer.sync()?;
-                NextStep::Never
-            }
+            Taken::Closed => match self.writer.close()? {
+                Progress::Done => NextStep::Never,
+                Progress::NoRoom => return no_room,
+            },
         })
     }
 }

@@ -7,18 +7,18 @@ use crate::disk::options::RelayStoreOptions;
 use crate::disk::segment::{
     FRAME_HEADER_LEN, FrameKind, begin_frame, encode_metadata, finish_frame,
 };
-use crate::write::buffers::Buffers;
+use crate::state::buffers::Buffers;
 
 /// Frames are written together up to this size.
 pub(super) const BATCH_BYTES: usize = RelayStoreOptions::WAKE_BYTES;
 
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// Whole frames that are written next.
+    /// Whole frames that are written next, and the unfinished one after them.
     batch: Vec<u8>,
+    /// The end of the whole frames.
+    whole: usize,
     buffers: Buffers,
-    /// The unfinished frame.
-    frame: Vec<u8>,
     metadata_len: usize,
     /// The unfinished frame is the first of its transaction.
     is_first: bool,
@@ -32,36 +32,37 @@ impl Frames {
         let (tail, frame_bytes) = (options.tail_bytes, options.frame_bytes);
         Self {
             batch: Vec::new(),
+            whole: 0,
             buffers: Buffers::new(tail / BATCH_BYTES + 1, BATCH_BYTES + 2 * frame_bytes),
-            frame: Vec::new(),
             metadata_len: 0,
             is_first: false,
             frame_bytes,
         }
     }
 
-    /// Returns the bytes of the batch.
+    /// Returns the bytes of the whole frames.
     pub(super) fn len(&self) -> usize {
-        self.batch.len()
+        self.whole
     }
 
     /// Begins the first frame of a transaction.
     pub(super) fn begin(&mut self, header: &TransactionHeader) {
-        self.frame.clear();
-        begin_frame(&mut self.frame);
-        self.metadata_len = encode_metadata(header, &mut self.frame);
+        self.batch.truncate(self.whole);
+        begin_frame(&mut self.batch);
+        self.metadata_len = encode_metadata(header, &mut self.batch);
         self.is_first = true;
     }
 
     /// Continues a transaction in another frame once the current one is large.
     pub(super) fn make_room(&mut self, event_len: usize) {
-        let fits = self.frame.len() + event_len <= self.frame_bytes;
+        let frame_len = self.batch.len() - self.whole;
+        let fits = frame_len + event_len <= self.frame_bytes;
         // An event that does not fit into an empty frame gets a frame of its own size.
-        if fits || self.frame.len() == FRAME_HEADER_LEN {
+        if fits || frame_len == FRAME_HEADER_LEN {
             return;
         }
         self.finish(false);
-        begin_frame(&mut self.frame);
+        begin_frame(&mut self.batch);
     }
 
     /// Returns true if the event is written as a frame of its own, from where it is.
@@ -73,48 +74,57 @@ impl Frames {
 
     /// Adds an event to the unfinished frame.
     pub(super) fn add(&mut self, event: &[u8]) {
-        self.frame.extend_from_slice(event);
+        self.batch.extend_from_slice(event);
     }
 
-    /// Ends the unfinished frame; it joins the batch.
+    /// Ends the unfinished frame.
     pub(super) fn finish(&mut self, last: bool) {
         let kind = FrameKind::Transaction { first: self.is_first, last };
-        finish_frame(&mut self.frame, 0, kind, self.metadata_len);
-        self.batch.extend_from_slice(&self.frame);
+        finish_frame(&mut self.batch, self.whole, kind, self.metadata_len);
+        self.whole = self.batch.len();
         self.drop_unfinished();
     }
 
     pub(super) fn drop_unfinished(&mut self) {
-        self.frame.clear();
+        self.batch.truncate(self.whole);
         self.metadata_len = 0;
         self.is_first = false;
     }
 
     /// Adds a frame that belongs to no transaction.
     pub(super) fn add_format_description(&mut self, event: &[u8]) {
-        let start = begin_frame(&mut self.batch);
+        let unfinished = self.batch.split_off(self.whole);
+        begin_frame(&mut self.batch);
         self.batch.extend_from_slice(event);
-        finish_frame(&mut self.batch, start, FrameKind::FormatDescription, 0);
+        finish_frame(&mut self.batch, self.whole, FrameKind::FormatDescription, 0);
+        self.whole = self.batch.len();
+        self.batch.extend_from_slice(&unfinished);
     }
 
-    /// Takes the last bytes out of the batch again.
+    /// Takes the last bytes out of the whole frames again. There is no unfinished one.
     pub(super) fn truncate(&mut self, len: usize) {
         self.batch.truncate(len);
+        self.whole = self.batch.len();
     }
 
-    /// Takes the batch, to write it.
+    /// Takes the whole frames, to write them.
     pub(super) fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.batch)
+        let mut next = self.buffers.take();
+        next.extend_from_slice(self.batch.get(self.whole..).unwrap_or_default());
+        self.batch.truncate(self.whole);
+        self.whole = 0;
+        std::mem::replace(&mut self.batch, next)
     }
 
-    /// Returns a batch that found no room.
-    pub(super) fn put_back(&mut self, batch: Vec<u8>) {
-        self.batch = batch;
+    /// Returns frames that found no room.
+    pub(super) fn put_back(&mut self, frames: Vec<u8>) {
+        let unfinished = std::mem::replace(&mut self.batch, frames);
+        self.whole = self.batch.len();
+        self.batch.extend_from_slice(&unfinished);
     }
 
-    /// Begins another batch, and returns the written one for the memory tail.
-    pub(super) fn share(&mut self, batch: Vec<u8>) -> Bytes {
-        self.batch = self.buffers.take();
-        self.buffers.share(batch)
+    /// Returns written frames for the memory tail.
+    pub(super) fn share(&self, frames: Vec<u8>) -> Bytes {
+        self.buffers.share(frames)
     }
 }

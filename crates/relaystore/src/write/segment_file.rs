@@ -15,7 +15,7 @@ use crate::state::shared::Shared;
 /// The segment to which the writer appends.
 #[derive(Debug)]
 pub(super) struct SegmentFile {
-    /// `None` before the first segment.
+    /// `None` before the first segment, and while the segment is in memory only.
     file: Option<Box<dyn StoredFile>>,
     path: PathBuf,
     pub(super) number: u64,
@@ -91,6 +91,31 @@ impl SegmentFile {
         Ok(true)
     }
 
+    /// Begins the segment with this number and length of its header without a file.
+    pub(super) fn begin_in_memory(&mut self, directory: &Directory, number: u64, header_len: u64) {
+        *self = Self {
+            file: None,
+            path: directory.path(number),
+            number,
+            header_len,
+            written: header_len,
+            durable: header_len,
+            dirty: false,
+            cut: false,
+            synced: self.synced,
+        };
+    }
+
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.number > 0 && self.file.is_none()
+    }
+
+    /// The segment was in memory; `file` has all of it, but for a crash.
+    pub(super) fn is_written_to(&mut self, file: Box<dyn StoredFile>) {
+        self.file = Some(file);
+        self.dirty = self.written > self.durable;
+    }
+
     pub(super) fn position(&self, offset: u64) -> RelayPosition {
         RelayPosition { segment: self.number, offset }
     }
@@ -98,6 +123,10 @@ impl SegmentFile {
     /// Appends `parts` and returns their offset; `None`, with nothing appended, if the disk is full.
     pub(super) fn append(&mut self, parts: &[&[u8]]) -> Result<Option<u64>> {
         let start = self.written;
+        if self.is_in_memory() {
+            self.written += parts.iter().map(|part| part.len() as u64).sum::<u64>();
+            return Ok(Some(start));
+        }
         let mut at = start;
         for part in parts {
             match self.file()?.write_all_at(part, at) {
@@ -118,6 +147,10 @@ impl SegmentFile {
     }
 
     pub(super) fn cut(&mut self, to: u64) -> Result<()> {
+        if self.is_in_memory() {
+            self.written = to;
+            return Ok(());
+        }
         self.file()?.set_len(to).map_err(|error| self.failed("truncating", error))?;
         self.written = to;
         self.durable = self.durable.min(to);

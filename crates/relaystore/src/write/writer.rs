@@ -2,6 +2,7 @@
 //! finds no room says so, and is repeated later.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use csa_provider::binlog::{RawEvent, TransactionHeader};
 use csa_provider::recorder::{Details, Span, Track};
 use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::source::Placement;
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::disk::error::Result;
@@ -19,8 +21,10 @@ use crate::state::shared::Shared;
 use crate::state::space::NoRoom;
 use crate::write::frames::{BATCH_BYTES, Frames};
 use crate::write::history::History;
+use crate::write::pace::Pace;
 use crate::write::segment_file::{SegmentFile, Synced};
 use crate::write::unpublished::{OpenTransaction, Unpublished, lose};
+use crate::write::unwritten::{UnwrittenSegment, unwritten};
 
 /// The outcome of a call that may need room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,9 @@ pub(crate) struct Writer {
     frames: Frames,
     history: History,
     unpublished: Unpublished,
+    pace: Pace,
+    /// Somebody applied what was received, when the last transaction began.
+    had_applier: bool,
     /// Bytes of all segments after the last write.
     used: u64,
 }
@@ -49,9 +56,15 @@ impl Writer {
     /// The next transaction follows those of `history`.
     pub(crate) fn open(shared: Arc<Shared>, history: History) -> Result<Self> {
         let segment = SegmentFile::open(&shared)?;
-        let unpublished = Unpublished::after(&shared.state.lock());
+        let state = shared.state.lock();
+        let unpublished = Unpublished::after(&state);
+        let pace = Pace::new(&shared.options, state.end);
+        let keeps_up = pace.keeps_up(state.passed());
+        drop(state);
         Ok(Self {
-            segment_due: segment.number == 0 || !history.only_on_target.is_empty(),
+            pace,
+            had_applier: false,
+            segment_due: segment.number == 0 || !history.only_on_target.is_empty() || keeps_up,
             segment,
             frames: Frames::new(&shared.options),
             history,
@@ -148,7 +161,16 @@ impl Writer {
         limit > 0 && self.used + self.frames.len() as u64 >= limit
     }
 
-    fn wants_new_segment(&self) -> bool {
+    fn wants_new_segment(&mut self) -> bool {
+        let has_applier = self.shared.has_applier.load(Ordering::Acquire);
+        let is_news = std::mem::replace(&mut self.had_applier, has_applier) != has_applier;
+        if !self.segment.is_in_memory()
+            && has_applier
+            && (is_news || self.pace.is_due())
+            && self.keeps_up()
+        {
+            return true;
+        }
         let options = &self.shared.options;
         let len = self.end();
         // A segment without transactions takes the next one, however large: another segment would
@@ -158,11 +180,27 @@ impl Writer {
         }
         // Near the limit a segment ends early, so that its transactions can be purged.
         let pressed = options.space_limit > 0 && self.shared.state.lock().usage.waiting.is_some();
-        len >= options.effective_segment_size() || pressed
+        len >= options.effective_segment_size()
+            || pressed
+            || self.pace.is_due() && self.segment.is_in_memory()
+    }
+
+    /// Returns true if the next segment may do without a file for now.
+    fn keeps_up(&self) -> bool {
+        self.shared.has_applier.load(Ordering::Acquire)
+            && self.pace.keeps_up(self.shared.state.lock().passed())
     }
 
     /// Ends this segment and begins the next one.
     fn begin_segment(&mut self) -> Result<Progress> {
+        let in_memory = self.keeps_up();
+        if !in_memory && self.write_out()? == Progress::NoRoom {
+            return Ok(Progress::NoRoom);
+        }
+        self.begin_segment_in(in_memory)
+    }
+
+    fn begin_segment_in(&mut self, memory: bool) -> Result<Progress> {
         // Recovery scans only the last segment: this one has to be whole on disk first.
         // With `Os` a crash may take the end of this one. The reader notices: the next header
         // counts the transactions before it.
@@ -171,13 +209,23 @@ impl Writer {
         }
         let number = self.segment.number + 1;
         let header = self.history.header(number);
-        if !self.segment.begin(&self.shared.directory, &header)? {
+        if memory {
+            let header_len = header.encode().len() as u64;
+            self.segment.begin_in_memory(&self.shared.directory, number, header_len);
+        } else if !self.segment.begin(&self.shared.directory, &header)? {
             return self.no_room(&NoRoom::full_disk());
         }
         self.segment_due = false;
         let header_len = self.segment.header_len;
         self.unpublished.begin_segment(header_len);
-        let segment = Segment { header, header_len, len: header_len, transactions_end: header_len };
+        self.pace.note(self.segment.position(header_len), true);
+        let segment = Segment {
+            header,
+            header_len,
+            len: header_len,
+            transactions_end: header_len,
+            unwritten: memory.then(Instant::now),
+        };
         let mut state = self.shared.state.lock();
         state.segments.insert(number, segment);
         state.end = self.segment.position(header_len);
@@ -206,7 +254,7 @@ impl Writer {
     /// Writes an event that is larger than a batch as a frame of its own, without copying it. It
     /// does not enter the memory tail, because it would push out everything else.
     fn append_large(&mut self, event: &[u8], last: bool) -> Result<Progress> {
-        if self.flush()? == Progress::NoRoom {
+        if self.flush()? == Progress::NoRoom || self.write_out()? == Progress::NoRoom {
             return Ok(Progress::NoRoom);
         }
         let head = frame_around(FrameKind::Transaction { first: false, last }, event);
@@ -227,14 +275,104 @@ impl Writer {
     /// Appends `parts` to the file and returns their offset; `None` if there is no room for them.
     fn write(&mut self, parts: &[&[u8]]) -> Result<Option<u64>> {
         let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
-        if let Some(reason) = self.shared.lacks_room_for(len) {
+        if !self.memory_takes(len) && self.write_out()? == Progress::NoRoom {
+            return Ok(None);
+        }
+        // Also for what may never be written: whoever sets a floor wants to hear of it in time.
+        let lacks = self.shared.lacks_disk_for(len).or_else(|| self.shared.lacks_room_for(len));
+        if let Some(reason) = lacks {
             return self.no_room(&reason).map(|_| None);
         }
         let Some(start) = self.segment.append(parts)? else {
             return self.no_room(&NoRoom::full_disk()).map(|_| None);
         };
+        if !self.segment.is_in_memory() {
+            self.shared.state.lock().usage.written_total += len;
+        }
         self.shared.clear_waiting();
         Ok(Some(start))
+    }
+
+    /// Returns true if the segment has a file, or so many bytes more can stay in memory without pushing out others
+    /// that have none.
+    fn memory_takes(&self, len: u64) -> bool {
+        !self.segment.is_in_memory()
+            || self.shared.state.lock().unwritten_bytes() + len <= self.pace.memory
+    }
+
+    /// Writes every segment that is in memory only, as a file each.
+    pub(crate) fn write_out(&mut self) -> Result<Progress> {
+        if !self.segment.is_in_memory() {
+            return Ok(Progress::Done);
+        }
+        // Those that are applied by now are never written.
+        self.shared.purge();
+        let unwritten = unwritten(&self.shared.state.lock());
+        let bytes = unwritten.iter().map(UnwrittenSegment::len).sum();
+        if let Some(reason) = self.shared.lacks_disk_for(bytes) {
+            return self.no_room(&reason);
+        }
+        for segment in unwritten {
+            let is_last = segment.number == self.segment.number;
+            let Some(file) = segment.write(&self.shared.directory, is_last)? else {
+                return self.no_room(&NoRoom::full_disk());
+            };
+            if is_last {
+                self.segment.is_written_to(file);
+            }
+            let mut state = self.shared.state.lock();
+            state.usage.written_total += segment.len();
+            let is_there = state.segments.get_mut(&segment.number).map(|it| it.unwritten = None);
+            drop(state);
+            // Or it was released meanwhile, and purged as one without a file.
+            if is_there.is_none() {
+                self.shared.directory.remove(segment.number)?;
+            }
+        }
+        self.shared.file_wanted.store(false, Ordering::Release);
+        self.shared.clear_waiting();
+        self.shared.grown.notify_waiters();
+        self.shared.purge();
+        Ok(Progress::Done)
+    }
+
+    /// Returns true if it is time for [`Self::write_out`].
+    pub(crate) fn must_write_out(&self) -> bool {
+        if !self.segment.is_in_memory() {
+            // There is nothing without a file.
+            self.shared.file_wanted.store(false, Ordering::Release);
+            return false;
+        }
+        self.shared.file_wanted.load(Ordering::Acquire) || self.write_due() == Some(Duration::ZERO)
+    }
+
+    /// Returns the time until a transaction has to be written that was not applied yet.
+    pub(crate) fn write_due(&self) -> Option<Duration> {
+        let SyncPolicy::Interval(interval) = self.sync_policy() else { return None };
+        if !self.segment.is_in_memory() {
+            return None;
+        }
+        let since = self.shared.state.lock().unwritten_since();
+        since.map(|since| interval.saturating_sub(since.elapsed()))
+    }
+
+    /// Returns when a reader wants files.
+    pub(crate) async fn wanted(&self) {
+        self.shared.wanted.notified().await;
+    }
+
+    /// Leaves everything on disk that the target may lack, and the end of what was received.
+    pub(crate) fn close(&mut self) -> Result<Progress> {
+        let is_applied = self.shared.state.lock().is_all_released();
+        let left = match self.segment.is_in_memory() {
+            true if is_applied => self.begin_segment_in(false)?,
+            true => self.write_out()?,
+            false => Progress::Done,
+        };
+        if left == Progress::Done {
+            self.sync()?;
+        }
+        Ok(left)
     }
 
     fn no_room(&self, reason: &NoRoom) -> Result<Progress> {
@@ -249,11 +387,18 @@ impl Writer {
         }
         // Under one lock: a reader that sees the new end finds all bytes before it.
         let mut state = self.shared.state.lock();
+        if let Some(segment) = state.segments.get_mut(&self.segment.number)
+            && segment.unwritten.is_some()
+            && segment.len == segment.header_len
+        {
+            segment.unwritten = Some(Instant::now());
+        }
         if let Some((start, run)) = run {
             let limit = self.shared.options.tail_bytes;
             state.tail.push(self.segment.position(start), run, limit);
         }
         self.unpublished.publish(&self.segment, &mut state);
+        self.pace.note(state.end, false);
         state.usage.transactions_total = self.history.transactions;
         state.usage.event_bytes_total = self.history.event_bytes;
         self.used = state.bytes();

@@ -27,7 +27,9 @@ pub(super) async fn segments(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
 ) -> Result<Json<SegmentsView>, ApiError> {
-    let options = channel(&daemon, &name)?.settings().relay.clone();
+    let channel = channel(&daemon, &name)?;
+    channel.write_relay_files().await;
+    let options = channel.settings().relay.clone();
     let listed = spawn_blocking(move || RelayInspector::open(&options)?.segments()).await;
     let listed = listed.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
     let segments = listed.into_iter().map(|facts| SegmentView {
@@ -71,6 +73,7 @@ pub(super) async fn transactions(
         limit: limit.transpose()?.unwrap_or(LIMIT),
         rows,
     };
+    channel.write_relay_files().await;
     let settings = channel.settings();
     let (reader, writer) = duplex(BUFFER);
     let runtime = Handle::current();

@@ -176,6 +176,7 @@ impl Facts {
             relay: RelayView {
                 segments: usage.segments as u64,
                 bytes: usage.bytes,
+                written_bytes_total: usage.written_total,
                 syncs_total: usage.syncs_total,
                 space_limit_bytes: usage.space_limit,
                 min_free_disk_bytes: usage.min_free_disk,

@@ -90,8 +90,7 @@ impl Search {
     #[must_use]
     pub fn run(&self) -> SearchResult {
         let mut reader = self.store.reader(self.executed.clone());
-        // The header is enough.
-        reader.set_inline_limit(0);
+        reader.set_headers_only();
         match reader.next_now() {
             Ok(Some(relayed)) => {
                 SearchResult::First(relayed.header.commit_times(), Count::before(&relayed))

@@ -1,6 +1,6 @@
 //! Buffers that go round. The writer collects frames in one; once they are written, the memory tail and the
-//! readers share its bytes, and when the last of them lets go the buffer returns to the writer. A fresh
-//! buffer of this size is fresh pages, which cost more than what is written into them.
+//! readers share its bytes, and when the last of them lets go the buffer returns to the writer. A reader of files reads
+//! into others. A fresh buffer of this size is fresh pages, which cost more than what is written into them.
 
 use std::sync::Arc;
 
@@ -26,13 +26,21 @@ impl Buffers {
 
     /// Returns an empty buffer.
     pub(crate) fn take(&self) -> Vec<u8> {
-        self.free.pop().unwrap_or_else(|| Vec::with_capacity(self.capacity))
+        let mut buffer = self.free.pop().unwrap_or_else(|| Vec::with_capacity(self.capacity));
+        buffer.clear();
+        buffer
+    }
+
+    /// Returns so many bytes for somebody to write over; what is in them means nothing.
+    pub(crate) fn take_filled(&self, len: usize) -> Vec<u8> {
+        let mut buffer = self.free.pop().unwrap_or_else(|| Vec::with_capacity(self.capacity));
+        buffer.resize(len, 0);
+        buffer
     }
 
     /// Takes back a buffer that nobody shares. One that has grown is not kept, nor is one too many.
-    fn give_back(&self, mut buffer: Vec<u8>) {
+    fn give_back(&self, buffer: Vec<u8>) {
         if buffer.capacity() == self.capacity {
-            buffer.clear();
             self.free.push(buffer).ok();
         }
     }
