@@ -22,16 +22,14 @@ const STANDS_BY: [ChannelState; 3] =
 pub(super) const STAYS: [ChannelState; 3] =
     [ChannelState::Failed, ChannelState::Stopped, ChannelState::Paused];
 
-/// Returns the reasons against a move from one server to the other, one line each.
-pub(super) async fn problems(
+/// Returns the reasons by the state of the servers against a move from one to the other, one line each.
+pub(super) async fn server_problems(
     pair: &Pair<'_>,
-    daemon: &dyn Daemon,
-    channels: [&ChannelSettings; 2],
     servers: [&mut Server; 2],
 ) -> Asked<Vec<String>> {
     let [from, to] = servers;
     let fence = pair.fence();
-    let mut found = channel_problems(daemon, channels, pair.settings.max_lag.as_secs_f64());
+    let mut found = Vec::new();
     let access = [fence.access(from).await?, fence.access(to).await?];
     if access[0] != Access::Open || access[1] == Access::Open {
         let words =
@@ -120,7 +118,9 @@ fn lag_problem(view: &ChannelView, max_lag: f64) -> Option<String> {
             "channel {name} lags by {lag:.1} s, more than move.max_lag ({max_lag} s); wait until it has caught \
              up: csa-daemon status --channel {name}"
         )),
-        None => Some(format!("the lag of channel {name} is not known; csa-daemon status {name}")),
+        None => Some(format!(
+            "the lag of channel {name} is not known; csa-daemon status --channel {name}"
+        )),
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
-use super::check::{STAYS, channel_problems, problems};
+use super::check::{STAYS, channel_problems, server_problems};
 use super::decide::{Access, Facts, Next, decide};
 use super::fence::Fence;
 use super::journal::{Direction, Journal, JournalFile, Phase, Step, latest};
@@ -20,7 +20,7 @@ use crate::notify::EventKind;
 /// How long a server or the daemon may be away where nothing can be undone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a channel may take to become ready before a move is refused.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
 
 /// The end of a step that did not succeed.
@@ -284,25 +284,36 @@ impl<'a> Mover<'a> {
 
     /// Waits a while for what passes on its own, such as a channel that starts, and returns the rest.
     pub(super) async fn problems(&mut self) -> Result<Vec<String>, Failure> {
-        let channels = [self.forward, self.reverse];
-        let until = Instant::now() + SOON;
-        while Instant::now() < until && self.waits_for_channels() {
-            tokio::time::sleep(POLL).await;
-        }
-        problems(&self.pair, self.daemon, channels, [&mut self.from, &mut self.to])
+        let of_servers = server_problems(&self.pair, [&mut self.from, &mut self.to])
             .await
-            .map_err(|error| Failure::Runtime(format!("nothing was touched: {error}")))
+            .map_err(|error| Failure::Runtime(format!("nothing was touched: {error}")))?;
+        // The last look counts. A lag that was known a moment ago may not be now.
+        let until = Instant::now() + SOON;
+        let mut found = self.channel_problems();
+        while !found.is_empty() && !self.has_stopped_channel() && Instant::now() < until {
+            tokio::time::sleep(POLL).await;
+            found = self.channel_problems();
+        }
+        found.extend(of_servers);
+        Ok(found)
+    }
+
+    fn channel_problems(&self) -> Vec<String> {
+        let max_lag = self.pair.settings.max_lag.as_secs_f64();
+        channel_problems(self.daemon, [self.forward, self.reverse], max_lag)
+    }
+
+    /// Returns true if a channel is in a state that somebody has to end.
+    fn has_stopped_channel(&self) -> bool {
+        let stays = |channel: &ChannelSettings| {
+            self.daemon.view(&channel.name).is_ok_and(|view| STAYS.contains(&view.state))
+        };
+        [self.forward, self.reverse].into_iter().any(stays)
     }
 
     /// Returns true while a channel is not ready, and may become so on its own.
     pub(super) fn waits_for_channels(&self) -> bool {
-        let channels = [self.forward, self.reverse];
-        let stays = |channel: &ChannelSettings| {
-            self.daemon.view(&channel.name).is_ok_and(|view| STAYS.contains(&view.state))
-        };
-        let max_lag = self.pair.settings.max_lag.as_secs_f64();
-        !channel_problems(self.daemon, channels, max_lag).is_empty()
-            && !channels.iter().any(|channel| stays(channel))
+        !self.channel_problems().is_empty() && !self.has_stopped_channel()
     }
 
     /// Takes a step and all after it.
