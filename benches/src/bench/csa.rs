@@ -7,7 +7,7 @@ use mysql_async::prelude::Queryable as _;
 use tokio::task::block_in_place;
 
 use super::stage::{PATIENCE, Stage};
-use crate::process::{cpu_seconds, peak_rss_bytes};
+use crate::process::{cpu_seconds, page_faults, peak_rss_bytes};
 use crate::topology::Sample;
 
 const POLL: Duration = Duration::from_millis(20);
@@ -24,7 +24,10 @@ pub(super) struct CsaDrain {
     /// Transactions per second since the first showed as applied; absent when all showed at
     /// once.
     pub(super) apply_rate: Option<f64>,
+    /// From the start of the process until applied transactions first showed.
+    pub(super) start_seconds: Option<f64>,
     pub(super) daemon_cpu_seconds: f64,
+    pub(super) daemon_page_faults: f64,
     pub(super) target_cpu_seconds: f64,
     pub(super) daemon_peak_rss_bytes: u64,
     pub(super) transactions: u64,
@@ -53,6 +56,7 @@ pub(super) async fn drain(stage: &Stage) -> Result<CsaDrain> {
     let target_cpu_seconds = cpu_seconds(target)? - target_cpu_before;
     let daemon = stage.daemon.pid().context("csa-daemon is gone")?;
     let daemon_cpu_seconds = cpu_seconds(daemon)?;
+    let daemon_page_faults = page_faults(daemon)?;
     let daemon_peak_rss_bytes = peak_rss_bytes(daemon)?;
     let last = counted(stage).await?;
     stop(stage)?;
@@ -63,7 +67,9 @@ pub(super) async fn drain(stage: &Stage) -> Result<CsaDrain> {
         daemon,
         seconds: (ended - started).as_secs_f64(),
         apply_rate: apply_rate.filter(|rate| *rate > 0.0),
+        start_seconds: first.map(|(at, _)| (at - started).as_secs_f64()),
         daemon_cpu_seconds,
+        daemon_page_faults,
         target_cpu_seconds,
         daemon_peak_rss_bytes,
         transactions: last.applied_transactions,

@@ -45,7 +45,10 @@ pub(super) struct Measured {
     pub(super) csa_apply_tps: f64,
     pub(super) ratio: f64,
     pub(super) ratio_spread: Spread,
+    /// From the start of the process until applied transactions first showed.
+    pub(super) csa_start_seconds: f64,
     pub(super) csa_daemon_cpu_seconds_per_million_rows: f64,
+    pub(super) csa_daemon_page_faults_per_thousand_rows: f64,
     pub(super) csa_target_cpu_seconds_per_million_rows: f64,
     pub(super) mta_target_cpu_seconds_per_million_rows: f64,
     pub(super) daemon_peak_rss_bytes: u64,
@@ -72,7 +75,9 @@ pub(super) struct Round {
     pub(super) csa_seconds: f64,
     pub(super) csa_tps: f64,
     pub(super) csa_apply_tps: Option<f64>,
+    pub(super) csa_start_seconds: Option<f64>,
     pub(super) csa_daemon_cpu_seconds: f64,
+    pub(super) csa_daemon_page_faults: f64,
     pub(super) csa_target_cpu_seconds: f64,
     pub(super) csa_daemon_peak_rss_bytes: u64,
     pub(super) csa_transactions: u64,
@@ -85,35 +90,56 @@ pub(super) struct Round {
 pub(super) async fn run(stage: &Stage, load: Shape, options: &Options) -> Result<DrainResult> {
     stage.source.exec(&Durability::NONE.statement()).await;
     let mut producer = Producer::new(load, &options.sizes, options.producers);
+    let transactions = match options.sizes.transactions {
+        Some(_) => load.backlog(&options.sizes),
+        None => long_enough(stage, load, &mut producer, options).await?,
+    };
     let mut rounds = Vec::new();
     for round in 1..=options.rounds() {
         for (index, workers) in options.mta_workers().iter().enumerate() {
             // The first one alternates, so that a machine that slows down slows both.
             let csa_first = (round + index) % 2 == 0;
             let turn = Turn { round, mta_workers: *workers, csa_first };
-            let drained = drain_one(stage, load, &mut producer, options, turn).await?;
+            let drained = drain_one(stage, load, &mut producer, transactions, turn).await?;
             println!("  {}", drained.line());
             rounds.push(drained);
         }
     }
     let measured = Box::new(Measured::of(rounds));
     if let Some(folder) = &options.flame {
-        draw_flames(stage, load, &mut producer, (options, measured.mta_best_workers), folder)
-            .await?;
+        let backlog = (transactions, measured.mta_best_workers);
+        draw_flames(stage, load, &mut producer, backlog, folder).await?;
     }
     Ok(DrainResult { profile: stage.profile, load, outcome: Outcome::Measured(measured) })
+}
+
+/// Returns the transactions of a backlog that takes both appliers long enough, from two trials that also warm the
+/// targets. The second one is larger, because the start of a process is most of a short drain.
+async fn long_enough(
+    stage: &Stage,
+    load: Shape,
+    producer: &mut Producer,
+    options: &Options,
+) -> Result<u64> {
+    let turn = Turn { round: 0, mta_workers: options.middle_mta_workers(), csa_first: false };
+    let mut transactions = load.backlog(&options.sizes).div_ceil(4);
+    for share in [4, 1] {
+        let trial = drain_one(stage, load, producer, transactions, turn).await?;
+        println!("  trial, {}", trial.line());
+        transactions = (trial.long_enough(options) / share).max(1);
+    }
+    Ok(transactions)
 }
 
 /// In a binary log of its own: a source reads its log from the beginning to find where a replica resumes, and
 /// that takes the longer the more backlogs are in it.
 async fn write_backlog(
     stage: &Stage,
-    load: Shape,
     producer: &mut Producer,
-    options: &Options,
+    transactions: u64,
 ) -> Result<Produced> {
     stage.source.exec("FLUSH BINARY LOGS").await;
-    producer.backlog(&stage.source, load.backlog(&options.sizes)).await
+    producer.backlog(&stage.source, transactions).await
 }
 
 /// One more backlog, drained by each applier while the processors are sampled.
@@ -121,10 +147,10 @@ async fn draw_flames(
     stage: &Stage,
     load: Shape,
     producer: &mut Producer,
-    (options, mta_workers): (&Options, u32),
+    (transactions, mta_workers): (u64, u32),
     folder: &Path,
 ) -> Result<()> {
-    write_backlog(stage, load, producer, options).await?;
+    write_backlog(stage, producer, transactions).await?;
     let servers = [
         (stage.source.pid(), "source"),
         (stage.mta.pid(), "target of the server's own applier"),
@@ -154,10 +180,10 @@ async fn drain_one(
     stage: &Stage,
     load: Shape,
     producer: &mut Producer,
-    options: &Options,
+    transactions: u64,
     turn: Turn,
 ) -> Result<Round> {
-    let backlog = write_backlog(stage, load, producer, options).await?;
+    let backlog = write_backlog(stage, producer, transactions).await?;
     let (mta, csa) = if turn.csa_first {
         let csa = csa::drain(stage).await?;
         (mta::drain(stage, turn.mta_workers).await?, csa)
@@ -187,7 +213,9 @@ impl Round {
             csa_seconds: csa.seconds,
             csa_tps: transactions / csa.seconds,
             csa_apply_tps: csa.apply_rate,
+            csa_start_seconds: csa.start_seconds,
             csa_daemon_cpu_seconds: csa.daemon_cpu_seconds,
+            csa_daemon_page_faults: csa.daemon_page_faults,
             csa_target_cpu_seconds: csa.target_cpu_seconds,
             csa_daemon_peak_rss_bytes: csa.daemon_peak_rss_bytes,
             csa_transactions: csa.transactions,
@@ -211,8 +239,15 @@ impl Round {
         )
     }
 
-    fn per_million_rows(&self, seconds: f64) -> f64 {
-        seconds * 1e6 / self.backlog.row_changes as f64
+    /// Returns the transactions of a backlog that would have taken both appliers long enough.
+    fn long_enough(&self, options: &Options) -> u64 {
+        let mta = self.mta_tps * options.mta_seconds;
+        let csa = self.csa_tps * options.csa_seconds;
+        mta.max(csa) as u64
+    }
+
+    fn per_million_rows(&self, figure: f64) -> f64 {
+        figure * 1e6 / self.backlog.row_changes as f64
     }
 }
 
@@ -238,8 +273,12 @@ impl Measured {
             csa_apply_tps: median(of_best().filter_map(|round| round.csa_apply_tps)),
             ratio: csa_tps / mta_tps,
             ratio_spread: Spread::of(of_best().map(|round| round.csa_tps / round.mta_tps)),
+            csa_start_seconds: median(of_best().filter_map(|round| round.csa_start_seconds)),
             csa_daemon_cpu_seconds_per_million_rows: over(|round| {
                 round.per_million_rows(round.csa_daemon_cpu_seconds)
+            }),
+            csa_daemon_page_faults_per_thousand_rows: over(|round| {
+                round.per_million_rows(round.csa_daemon_page_faults) / 1e3
             }),
             csa_target_cpu_seconds_per_million_rows: over(|round| {
                 round.per_million_rows(round.csa_target_cpu_seconds)

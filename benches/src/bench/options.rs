@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// Profiles, separated by commas or named by several --profile.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "default")]
     pub(super) profile: Vec<Profile>,
-    /// Rounds; medians count. Drain mode takes 3, the others 1, unless set.
+    /// Rounds; medians count. Drain mode takes 5, the others 1, unless set.
     #[arg(long)]
     rounds: Option<usize>,
     /// Workers of the server's own applier, tried one after the other; the best result counts.
@@ -45,6 +45,12 @@ pub(crate) struct Options {
     pub(super) socket: bool,
     #[command(flatten)]
     pub(super) sizes: Sizes,
+    /// Seconds that the server's own applier needs at least for a backlog (drain mode).
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = seconds)]
+    pub(super) mta_seconds: f64,
+    /// Seconds that csa-daemon needs at least for a backlog (drain mode).
+    #[arg(long, default_value_t = 3.0, value_name = "SECONDS", value_parser = seconds)]
+    pub(super) csa_seconds: f64,
     /// Sessions that produce a backlog (drain mode).
     #[arg(long, default_value_t = 16, value_parser = sessions())]
     pub(super) producers: u32,
@@ -100,7 +106,7 @@ impl Options {
     }
 
     pub(super) fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.mode == Mode::Drain { 3 } else { 1 }).max(1)
+        self.rounds.unwrap_or(if self.mode == Mode::Drain { 5 } else { 1 }).max(1)
     }
 }
 
@@ -116,6 +122,12 @@ fn sessions() -> RangedI64ValueParser<u32> {
 fn key_and_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    let is_possible = (0.0..=600.0).contains(&value);
+    is_possible.then_some(value).ok_or_else(|| "expected 0 to 600".to_owned())
 }
 
 fn milliseconds(text: &str) -> Result<f64, String> {

@@ -62,11 +62,6 @@ impl Results {
     }
 
     fn json(&self, options: &Options, loads: &[Shape], seconds: u64) -> Value {
-        let backlogs: Value = loads
-            .iter()
-            .map(|load| (load.name(), Value::from(load.backlog(&options.sizes))))
-            .collect::<serde_json::Map<_, _>>()
-            .into();
         let mut settings = json!({
             "mode": options.mode,
             "sizes": options.sizes,
@@ -78,7 +73,8 @@ impl Results {
         });
         let more = match options.mode {
             Mode::Drain => json!({
-                "backlog_transactions": backlogs,
+                "mta_seconds": options.mta_seconds,
+                "csa_seconds": options.csa_seconds,
                 "producers": options.producers,
                 "source_durability_while_producing": Durability::NONE,
             }),
@@ -140,7 +136,8 @@ fn measure(options: &Options) -> String {
             "Medians of {rounds} round(s), in parentheses the smallest and the largest ratio of a \
              round. MTA is the server's own applier at its best of {:?} workers; its relay log is complete before its clock starts. The clock of csa TPS and \
              of the ratio starts with the process: reception and spooling included; apply alone \
-             counts from the first transaction that shows as applied. CPU includes reception on \
+             counts from the first transaction that shows as applied, and start is the time until then. \
+             CPU includes reception on \
              both sides. Backlogs were produced with sync_binlog=0 and \
              innodb_flush_log_at_trx_commit=0 on the source.",
             options.mta_workers()
@@ -166,9 +163,11 @@ fn drain_table(results: &[DrainResult]) -> Table {
         "csa TPS",
         "ratio",
         "csa TPS, apply alone",
+        "csa start, s",
         "CPU s per 1M rows: MTA mysqld",
         "csa mysqld",
         "csa-daemon",
+        "its page faults per 1,000 rows",
         "csa-daemon peak RSS",
         "target commits per transaction",
     ]);
@@ -197,9 +196,11 @@ impl Outcome {
                 measured.ratio, measured.ratio_spread.least, measured.ratio_spread.most
             ),
             format!("{:.0}", measured.csa_apply_tps),
+            format!("{:.2}", measured.csa_start_seconds),
             format!("{:.1}", measured.mta_target_cpu_seconds_per_million_rows),
             format!("{:.1}", measured.csa_target_cpu_seconds_per_million_rows),
             format!("{:.1}", measured.csa_daemon_cpu_seconds_per_million_rows),
+            format!("{:.1}", measured.csa_daemon_page_faults_per_thousand_rows),
             format!("{:.0} MiB", measured.daemon_peak_rss_bytes as f64 / f64::from(1 << 20)),
             format!("{:.4}", measured.target_commits_per_source_transaction),
         ]

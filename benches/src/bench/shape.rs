@@ -11,6 +11,8 @@ use super::transaction::Transaction;
 
 /// Characters of a wide row's body.
 pub(super) const WIDE: usize = 4096;
+/// Transactions of a backlog with one change each, unless the options say how many.
+const TRANSACTIONS: u64 = 40_000;
 /// Rows that take all updates of `hot-row`.
 const HOT_ROWS: u64 = 16;
 
@@ -82,7 +84,7 @@ impl Shape {
             Self::Updates10 => 5,
             Self::Bulk => sizes.bulk_rows,
         };
-        (sizes.transactions / divisor).max(1)
+        (sizes.transactions.unwrap_or(TRANSACTIONS) / divisor).max(1)
     }
 
     pub(super) fn next(self, sizes: &Sizes, client: &mut Client) -> Transaction {

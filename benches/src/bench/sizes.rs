@@ -7,9 +7,10 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, Args, Serialize)]
 pub(super) struct Sizes {
     /// Transactions of a backlog with one change each; loads with more work in a transaction use a
-    /// fraction of it (updates-10 a fifth).
-    #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(super) transactions: u64,
+    /// fraction of it (updates-10 a fifth). Unless set, drain mode takes backlogs of the time that
+    /// --mta-seconds and --csa-seconds say.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) transactions: Option<u64>,
     /// Tables sbtest1 … sbtestN.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) tables: u32,
