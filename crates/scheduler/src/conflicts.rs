@@ -2,8 +2,6 @@
 //! the other writes. A table as a whole conflicts with its rows, and a transaction that is not understood with
 //! everything else. Of two groups that conflict, the later waits for the earlier to be committed. Pure.
 
-use std::collections::HashMap;
-
 use csa_provider::seams::planted::{Bug, is_planted};
 
 use crate::changes::RowChanges;
@@ -57,7 +55,7 @@ pub(crate) struct Conflicts {
     /// The last group in `old`, and the last group of all.
     old_last: u64,
     last: u64,
-    tables: HashMap<TableId, TableUses>,
+    tables: foldhash::HashMap<TableId, TableUses>,
     /// The last group that conflicts with everything.
     alone: u64,
     /// Everything up to it is committed.

@@ -1,6 +1,5 @@
 //! The sessions that wrote rows, for transactions where it matters.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use csa_provider::binlog::{EventError, QueryEvent, RawEvent, SessionContext};
@@ -16,7 +15,7 @@ pub(crate) struct RowSessions {
     begin: Option<RawEvent>,
     matters: bool,
     /// By the logged status variables; equal sessions are shared.
-    known: HashMap<Box<[u8]>, Arc<SessionContext>>,
+    known: foldhash::HashMap<Box<[u8]>, Arc<SessionContext>>,
 }
 
 impl RowSessions {

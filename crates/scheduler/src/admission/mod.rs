@@ -6,7 +6,6 @@ mod read;
 mod tests;
 mod verdict;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use csa_provider::binlog::{RawEvent, SessionContext};
@@ -95,7 +94,7 @@ pub struct Admission<K> {
     filters: Arc<Filters>,
     /// By the body of the table map after its table id: the same bytes mean the same layout, until
     /// definitions change.
-    layouts: HashMap<Box<[u8]>, Layout>,
+    layouts: foldhash::HashMap<Box<[u8]>, Layout>,
     reader: ChangesReader,
     /// Bytes that a transaction's parsed rows may take.
     rows_limit: u64,
@@ -128,7 +127,7 @@ impl<K: KeySource> Admission<K> {
         Self {
             source,
             filters: Arc::default(),
-            layouts: HashMap::new(),
+            layouts: foldhash::HashMap::default(),
             reader: ChangesReader::default(),
             rows_limit: u64::MAX,
             sessions: RowSessions::default(),
