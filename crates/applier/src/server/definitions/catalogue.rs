@@ -414,9 +414,9 @@ impl KeySource for TargetCatalogue {
                     Ok(None)
                 }
                 Err(error) => Err(error),
-                Ok(_) => {
-                    Err(session.unexpected(format!("the table of trigger {schema}.{trigger}")))
-                }
+                Ok(_) => Err(session
+                    .server()
+                    .unexpected(format!("the table of trigger {schema}.{trigger}"))),
             }
         })
         .await
