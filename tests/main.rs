@@ -11,7 +11,7 @@ mod archive;
 mod bad_input;
 #[path = "e2e/cascades.rs"]
 mod cascades;
-#[path = "e2e/check.rs"]
+#[path = "e2e/check/mod.rs"]
 mod check;
 #[path = "e2e/claims/mod.rs"]
 mod claims;

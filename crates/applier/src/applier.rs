@@ -1,22 +1,20 @@
 //! Takes admitted transactions, has the scheduler group them, and keeps the workers busy.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::binlog::{Gtid, Uuid};
-use csa_relaystore::state::Followed;
-use csa_scheduler::admission::{AdmittedTransaction, Verdict};
+use csa_scheduler::admission::AdmittedTransaction;
 use csa_scheduler::group::{Group, GroupLimits};
 use csa_scheduler::low_water::LowWaterMark;
 use csa_scheduler::scheduler::Scheduler;
 use csa_scheduler::until::UntilGate;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::arrivals::{AdmittedStream, Arrivals};
 use crate::error::{Error, ErrorClass, Invariant, Result};
 use crate::group::commit_turn::{CommitTurn, Sending};
 use crate::group::lock_inversion::{self, LockWatch};
@@ -37,9 +35,6 @@ use crate::server::session::Session;
 use crate::statement::executor::StatementExecutor;
 use crate::status::ApplierStatus;
 
-/// Transactions in source order. The sender knows why the stream ends.
-pub type AdmittedStream = mpsc::Receiver<AdmittedTransaction>;
-
 /// Is called when everything up to a mark is committed on the target.
 pub trait CommitObserver: Send {
     fn low_water_mark(&mut self, mark: LowWaterMark);
@@ -51,9 +46,6 @@ const LEVEL_INTERVAL: Duration = Duration::from_secs(1);
 const LEVEL_AGAIN: Duration = Duration::from_secs(10);
 /// Time limit for ending our sessions; a target that does not answer ends them on its own.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
-/// Transactions taken from the stream at once.
-const ADMIT_BATCH: usize = 256;
-
 /// One channel's applier.
 pub struct Applier<O> {
     scheduler: Scheduler,
@@ -62,25 +54,11 @@ pub struct Applier<O> {
     throttle: Throttle,
     keeper: Keeper,
     statements: StatementExecutor,
-    /// The transaction that an earlier run began where it can't be rolled back.
-    begun: Option<Gtid>,
-    /// Servers of admitted transactions that the channel has not followed before.
-    new_servers: BTreeSet<Uuid>,
     observer: O,
     arrivals: Arrivals,
     upkeep: Upkeep,
     locks: LockWatch,
     shown: ShownStateWriter,
-}
-
-/// The transactions that come from the intake.
-struct Arrivals {
-    stream: AdmittedStream,
-    batch: Vec<AdmittedTransaction>,
-    /// The reception of the last transaction, if that was not whole when it was admitted.
-    open: Option<(Gtid, Arc<Followed>)>,
-    /// The stream has ended.
-    ended: bool,
 }
 
 /// The times of what recurs while transactions are applied.
@@ -155,10 +133,8 @@ impl<O: CommitObserver> Applier<O> {
             throttle: Throttle::new(throttle, now),
             keeper: Keeper::new(control, target.clone(), &options),
             statements: StatementExecutor::new(target, options, Arc::clone(&status), tables),
-            begun: None,
-            new_servers: BTreeSet::new(),
             observer,
-            arrivals: Arrivals { stream, batch: Vec::new(), open: None, ended: false },
+            arrivals: Arrivals::of(stream),
             upkeep: Upkeep { pinged: now, levelled: now, is_level: true, look_at: now },
             locks: LockWatch::default(),
             shown: ShownStateWriter::new(None),
@@ -247,18 +223,18 @@ impl<O: CommitObserver> Applier<O> {
         // The number may have changed since the rows were made.
         self.retune().await?;
         // Before the first transaction is admitted, which may be that one.
-        self.begun = self.keeper.begun().await?;
+        self.arrivals.begun = self.keeper.begun().await?;
         loop {
             self.admit_waiting();
             self.workers.shared.commits.may_begin(true);
             let resting = stop.is_cancelled() || self.tuning.borrow().paused;
             if resting {
-                self.give_up_open();
+                self.arrivals.give_up_open();
             }
             let allowed = if resting { 0 } else { self.throttle.allowance(Instant::now()) };
             self.scheduler.allow(allowed);
             // Before anything of theirs is in a group that runs.
-            while let Some(server) = self.new_servers.pop_first() {
+            while let Some(server) = self.arrivals.new_servers.pop_first() {
                 self.keeper.follow(server).await?;
             }
             self.scheduler.set_workers(self.workers.permitted());
@@ -272,13 +248,7 @@ impl<O: CommitObserver> Applier<O> {
                 if stop.is_cancelled() || self.scheduler.is_at_end() {
                     return Ok(());
                 }
-                // It is in no group, and must not wait there: another may come in its place.
-                if let Some((gtid, open)) = &self.arrivals.open
-                    && open.is_lost()
-                {
-                    let why = csa_relaystore::disk::Error::CutOff.to_string();
-                    return Err(Error::NotWhole { gtid: gtid.to_string(), why });
-                }
+                self.arrivals.check_open()?;
                 if self.scheduler.is_idle() && self.arrivals.ended {
                     return Ok(());
                 }
@@ -290,49 +260,17 @@ impl<O: CommitObserver> Applier<O> {
     /// Admits the transactions that have arrived, without waiting: they join the next groups.
     fn admit_waiting(&mut self) {
         let mut now = None;
-        while !self.arrivals.ended && !self.scheduler.is_full() {
-            match self.arrivals.stream.try_recv() {
-                Ok(next) => self.admit(next, *now.get_or_insert_with(Instant::now)),
-                Err(mpsc::error::TryRecvError::Empty) => break,
-                Err(mpsc::error::TryRecvError::Disconnected) => self.arrivals.ended = true,
-            }
+        while !self.scheduler.is_full()
+            && let Some(next) = self.arrivals.next_now()
+        {
+            self.admit(next, *now.get_or_insert_with(Instant::now));
         }
         self.workers.shared.status.pending(&self.scheduler);
     }
 
     fn admit(&mut self, transaction: AdmittedTransaction, now: Instant) {
-        let transaction = self.as_begun(transaction);
-        let server = transaction.relayed.header.gtid.uuid;
-        if self.keeper.is_new(&server) {
-            self.new_servers.insert(server);
-        }
-        if let Some(followed) = transaction.relayed.followed() {
-            let gtid = transaction.relayed.header.gtid.clone();
-            self.arrivals.open = Some((gtid, Arc::clone(followed)));
-        }
-        self.scheduler.admit(AdmittedTransaction { arrived: Some(now), ..transaction });
-    }
-
-    /// Sends rows that an earlier run began while their tables were not transactional to the executor that
-    /// knows their entry in `csa.statement`, whatever the tables are now.
-    fn as_begun(&self, transaction: AdmittedTransaction) -> AdmittedTransaction {
-        let is_begun = self.begun.as_ref() == Some(&transaction.relayed.header.gtid);
-        if !is_begun || transaction.verdict != Verdict::Rows {
-            return transaction;
-        }
-        // That executor can't roll back what it has written.
-        if let Some(followed) = transaction.relayed.followed() {
-            followed.refuse();
-            return transaction;
-        }
-        AdmittedTransaction { verdict: Verdict::NotTransactional, changes: None, ..transaction }
-    }
-
-    /// A group that waits for its source would keep a stop or a pause waiting, and hold its locks.
-    fn give_up_open(&self) {
-        if let Some((_, open)) = &self.arrivals.open {
-            open.give_up();
-        }
+        let transaction = self.arrivals.note(transaction, now, &self.keeper);
+        self.scheduler.admit(transaction);
     }
 
     /// Gives every idle worker a group, as far as there are groups.
@@ -384,10 +322,10 @@ impl<O: CommitObserver> Applier<O> {
                 }
             }
             // It receives nothing if another branch wins, so no transaction is lost.
-            count = self.arrivals.stream.recv_many(&mut self.arrivals.batch, ADMIT_BATCH), if hungry => {
+            count = self.arrivals.receive(), if hungry => {
                 self.arrivals.ended = count == 0;
                 let now = Instant::now();
-                for next in std::mem::take(&mut self.arrivals.batch) {
+                for next in self.arrivals.take_batch() {
                     self.admit(next, now);
                 }
             }
@@ -441,7 +379,9 @@ impl<O: CommitObserver> Applier<O> {
         let mark = self.scheduler.committed(group);
         self.workers.shared.status.committed(group, mark);
         self.workers.shared.commits.finished(group);
-        self.arrivals.open.take_if(|_| group.followed().is_some());
+        if group.followed().is_some() {
+            self.arrivals.committed_open();
+        }
         let (first, last) = group.span();
         debug!(
             sequence = group.sequence.get(),

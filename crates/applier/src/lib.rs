@@ -4,6 +4,7 @@
 
 mod activity;
 mod applier;
+mod arrivals;
 mod checkpoint;
 mod collation_map;
 mod commits;
@@ -22,7 +23,8 @@ mod status;
 mod threads;
 
 pub use activity::{SessionState, SessionView};
-pub use applier::{AdmittedStream, Applier, CommitObserver};
+pub use applier::{Applier, CommitObserver};
+pub use arrivals::AdmittedStream;
 pub use checkpoint::{Checkpoint, StartFrom};
 pub use collation_map::CollationMap;
 pub use commits::Commits;

@@ -161,7 +161,7 @@ impl WorkerSession {
     pub(super) async fn opening_here(&mut self, unit: &Unit) -> Result<UnitOpening> {
         let mut opening = self.opening(unit);
         // Our own statements need our own settings.
-        if let Some(own) = self.session().await?.leave() {
+        if let Some(own) = self.session().await?.row_settings.leave() {
             opening.text = format!("{own};{}", opening.text);
             opening.statements += row_session::count(&own);
         }
@@ -202,7 +202,7 @@ impl WorkerSession {
                     }
                     statements.extend_from_slice(&text);
                     let matched = session.run(&statements).await?;
-                    session.settled();
+                    session.row_settings.settled();
                     matched
                 }
             };
@@ -215,7 +215,7 @@ impl WorkerSession {
         if let Some(Opening { text, .. }) = opening {
             let session = self.session().await?;
             let matched = session.run(&text).await?;
-            session.settled();
+            session.row_settings.settled();
             if let Some(fence) = fence {
                 owned(&channel, matched.get(fence))?;
             }

@@ -74,7 +74,7 @@ impl WorkerSession {
     ) -> Result<Vec<Opening>> {
         let mut packets = Vec::new();
         let mut packet = Opening::default();
-        if let Some(own) = self.session().await?.leave() {
+        if let Some(own) = self.session().await?.row_settings.leave() {
             packet.push(&own, row_session::count(&own));
         }
         for (index, transaction) in (unit.range.0..).zip(unit.transactions()) {
@@ -86,7 +86,8 @@ impl WorkerSession {
             let UnitOpening { text, statements, .. } = source_opening(&transaction.relayed.header);
             let bytes: usize = images.iter().map(|images| images.events.len()).sum();
             let session = self.session().await?;
-            let is_full = packet.text.len() + text.len() + bytes * 2 > session.packet_bytes();
+            let is_full =
+                packet.text.len() + text.len() + bytes * 2 > session.server().packet_bytes();
             if is_full && packet.statements > 0 {
                 packets.push(std::mem::take(&mut packet));
             }
@@ -121,7 +122,7 @@ impl WorkerSession {
         let send = async |session: &mut Session| {
             for packet in packets {
                 session.run_counted(packet.statements, &packet.text).await?;
-                session.settled();
+                session.row_settings.settled();
                 entered.progress.add(packet.text.len());
             }
             Ok(())

@@ -11,13 +11,11 @@ use std::time::Duration;
 
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::planted::{Bug, is_planted};
-use csa_provider::source::Foreign;
 use csa_provider::sql_text::quote;
 use csa_scheduler::sequence::Sequence;
 use tracing::{info, warn};
 
-use super::channel_record::ChannelIdentity;
-use super::control::{ControlSession, add_rows, level};
+use super::control::{ControlSession, Hold, RecordedServers, add_rows, level};
 use super::{
     audit, bookkeeping, channel_record, checkpoint, copying, intent, locks, target_servers,
 };
@@ -73,8 +71,7 @@ impl ControlSession {
         locks::take(&mut session, channel, identity).await?;
         let steps = Taking { channel, workers, claim, statement_gtids };
         let checkpoint = steps.checkpoint(&mut session, target).await?;
-        let Recorded { follows, foreign, own_servers } =
-            steps.record(&mut session, target, &checkpoint.executed).await?;
+        let servers = steps.record(&mut session, target, &checkpoint.executed).await?;
         info!(
             epoch = checkpoint.epoch,
             sequence = checkpoint.sequence.get(),
@@ -95,18 +92,18 @@ impl ControlSession {
             reachability,
             checkpoint,
             converging,
-            foreign,
-            record: follows,
-            own_servers,
+            servers,
             workers,
-            identity: identity.to_owned(),
             generation,
-            is_held: true,
-            idle_limit: match standby && !is_planted(Bug::SilentHolderKept) {
-                true => bookkeeping::IDLE_LIMIT_WITH_STANDBY,
-                false => bookkeeping::IDLE_LIMIT,
+            hold: Hold {
+                identity: identity.to_owned(),
+                is_sure: true,
+                idle_limit: match standby && !is_planted(Bug::SilentHolderKept) {
+                    true => bookkeeping::IDLE_LIMIT_WITH_STANDBY,
+                    false => bookkeeping::IDLE_LIMIT,
+                },
+                server,
             },
-            server,
             noted: GtidSet::new(),
         })
     }
@@ -119,13 +116,6 @@ struct Taking<'a> {
     workers: u16,
     claim: &'a ChannelClaim<'a>,
     statement_gtids: bool,
-}
-
-/// The servers of a channel, as the target records them.
-struct Recorded {
-    follows: Option<ChannelIdentity>,
-    foreign: Foreign,
-    own_servers: BTreeSet<Uuid>,
 }
 
 impl Taking<'_> {
@@ -186,7 +176,7 @@ impl Taking<'_> {
         session: &mut Session,
         target: &Target,
         executed: &GtidSet,
-    ) -> Result<Recorded> {
+    ) -> Result<RecordedServers> {
         let Self { channel, claim, .. } = self;
         let ChannelClaim { source_executed, source_uuid, filters, .. } = *claim;
         let all = channel_record::read_all(session).await?;
@@ -201,9 +191,9 @@ impl Taking<'_> {
         }
         let present = facts::own_uuids(facts::server_uuid(session).await?, &target.route);
         let foreign = channel_record::foreign(channel, follows.as_ref(), &present, &all);
-        let mut own_servers = own.map(|record| record.target_uuids.clone()).unwrap_or_default();
-        target_servers::note(session, channel, present, &mut own_servers).await?;
-        Ok(Recorded { follows, foreign, own_servers })
+        let mut own = own.map(|record| record.target_uuids.clone()).unwrap_or_default();
+        target_servers::note(session, channel, present, &mut own).await?;
+        Ok(RecordedServers { foreign, follows, own })
     }
 }
 

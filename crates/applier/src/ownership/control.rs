@@ -39,26 +39,46 @@ pub struct ControlSession {
     pub(crate) channel: String,
     pub(crate) checkpoint: Checkpoint,
     pub(super) converging: Option<Converging>,
-    pub(super) foreign: Foreign,
-    /// The channel's row in `csa.channel`; `None` if it has none and its source was away.
-    pub(super) record: Option<ChannelIdentity>,
-    /// Servers that have been the channel's target, the present one included.
-    pub(super) own_servers: BTreeSet<Uuid>,
+    pub(super) servers: RecordedServers,
     pub(crate) commits: Commits,
     pub(crate) reachability: Reachability,
     /// Number of workers that have checkpoint rows.
     pub(crate) workers: u16,
-    /// This daemon's identity, which it keeps over restarts and shares with no other.
-    pub(crate) identity: String,
     pub(crate) generation: Generation,
-    /// The session holds the lock, on a target that has everything known to be committed.
-    pub(crate) is_held: bool,
-    /// The time after which the target frees the lock of a session that does not ping.
-    pub(crate) idle_limit: Duration,
-    /// The target's name for itself, as in [`Place`].
-    pub(crate) server: String,
+    pub(crate) hold: Hold,
     /// The set last written to the row for readers, where that is not the checkpoint.
     pub(crate) noted: GtidSet,
+}
+
+/// The servers of a channel, as the target records them.
+#[derive(Debug)]
+pub(super) struct RecordedServers {
+    /// Servers whose transactions the source need not have.
+    pub(super) foreign: Foreign,
+    /// The channel's row in `csa.channel`; `None` if it has none and its source was away.
+    pub(super) follows: Option<ChannelIdentity>,
+    /// Servers that have been the channel's target, the present one included.
+    pub(super) own: BTreeSet<Uuid>,
+}
+
+impl RecordedServers {
+    /// Returns true if the record of the servers that the channel follows lacks this one.
+    fn is_new(&self, server: &Uuid) -> bool {
+        self.follows.as_ref().is_some_and(|record| !record.source_uuids.contains(server))
+    }
+}
+
+/// How and where the channel's lock is held.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// This daemon's identity, which it keeps over restarts and shares with no other.
+    pub(crate) identity: String,
+    /// The session holds the lock, on a target that has everything known to be committed.
+    pub(crate) is_sure: bool,
+    /// The time after which the target frees the lock of a session that does not ping.
+    pub(super) idle_limit: Duration,
+    /// The target's name for itself, as in `Place`.
+    pub(super) server: String,
 }
 
 impl ControlSession {
@@ -95,14 +115,14 @@ impl ControlSession {
     /// Servers whose transactions the source need not have, though the target has them.
     #[must_use]
     pub fn foreign(&self) -> Foreign {
-        self.foreign.clone()
+        self.servers.foreign.clone()
     }
 
     /// Servers that have been the channel's target: what they made comes back from a source that another channel
     /// has brought it to.
     #[must_use]
     pub fn own_servers(&self) -> BTreeSet<Uuid> {
-        self.own_servers.clone()
+        self.servers.own.clone()
     }
 
     /// Adds checkpoint rows until so many workers have one. Existing rows are left alone: a worker in
@@ -118,15 +138,15 @@ impl ControlSession {
 
     /// Returns true if the record of the servers that the channel follows lacks this one.
     pub(crate) fn is_new(&self, server: &Uuid) -> bool {
-        self.record.as_ref().is_some_and(|record| !record.source_uuids.contains(server))
+        self.servers.is_new(server)
     }
 
     /// Adds a server to that record, unless it has it.
     pub(crate) async fn follow(&mut self, server: Uuid) -> Result<()> {
-        let Some(mut next) = self.record.clone() else { return Ok(()) };
+        let Some(mut next) = self.servers.follows.clone() else { return Ok(()) };
         if next.source_uuids.insert(server) {
             channel_record::note(&mut self.session, &self.channel, &next).await?;
-            self.record = Some(next);
+            self.servers.follows = Some(next);
         }
         Ok(())
     }
@@ -182,7 +202,7 @@ impl ControlSession {
 
     /// From here on the target frees the lock after `idle_limit`; call it where pings follow.
     pub(crate) async fn limit_idleness(&mut self) -> Result<()> {
-        self.session.set_idle_limit(self.idle_limit).await
+        self.session.set_idle_limit(self.hold.idle_limit).await
     }
 
     /// Fails if the target takes no writes.

@@ -97,7 +97,7 @@ impl Keeper {
 
     /// Returns true while the session holds the lock, on a target that has everything known to be committed.
     pub(crate) fn is_held(&self) -> bool {
-        self.control.is_held
+        self.control.hold.is_sure
     }
 
     pub(crate) fn channel(&self) -> &str {
@@ -106,7 +106,7 @@ impl Keeper {
 
     /// Returns the daemon's identity, by which its sessions on the target are recognised.
     pub(crate) fn identity(&self) -> &str {
-        &self.control.identity
+        &self.control.hold.identity
     }
 
     /// Returns the session that holds the lock: for statements, and for queries about the server.
@@ -117,7 +117,7 @@ impl Keeper {
     /// Brings the target's GTIDs level with the checkpoint, or the checkpoint level with them.
     pub(crate) async fn level(&mut self) -> Result<()> {
         // On a server that may lack some of it, nothing may be stated as executed.
-        if !self.control.is_held {
+        if !self.control.hold.is_sure {
             return Ok(());
         }
         if self.target.gtids == TargetGtids::Own {

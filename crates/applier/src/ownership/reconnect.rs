@@ -35,7 +35,7 @@ impl ControlSession {
 
     async fn take_again(&mut self, target: &Target) -> Result<()> {
         // From here to the end nothing may be stated as executed (`Keeper::level`).
-        self.is_held = false;
+        self.hold.is_sure = false;
         self.generation.doubt();
         let session = bookkeeping::connect(&target.in_room(self.reachability.room())).await?;
         // Closed before the lock is taken again: the old session may still live and hold it.
@@ -45,13 +45,13 @@ impl ControlSession {
         if let Continuity::TakenOver(epoch) = judge(self.checkpoint.epoch, &GtidSet::new(), &said) {
             return Err(self.taken_over(epoch));
         }
-        locks::take(&mut self.session, &self.channel, &self.identity).await?;
+        locks::take(&mut self.session, &self.channel, &self.hold.identity).await?;
         let generation = self.generation.clone();
         // An error below drops it, and no generation begins.
         let renewal = generation.renew().await;
         let place = Place::of(&mut self.session, &self.channel).await?;
         let is_gtids_only = target.gtids == TargetGtids::Source;
-        if is_gtids_only && place.server == self.server {
+        if is_gtids_only && place.server == self.hold.server {
             self.restore_gtids().await?;
         }
         // Read after the last COMMIT has its answer, or the target would seem to lack it.
@@ -70,21 +70,21 @@ impl ControlSession {
             Continuity::Gone => return Err(self.gone(target, &committed)),
         }
         // Elsewhere the row is missing or old: in this mode no binary log has our bookkeeping.
-        if is_gtids_only && place.server == self.server {
+        if is_gtids_only && place.server == self.hold.server {
             self.check_engine(target).await?;
         }
         // Reads succeed on a read-only target too; no generation begins there.
         self.probe().await?;
         // Before anything is applied there: the next server that takes over has to know this one.
         let present = facts::own_uuids(Uuid::parse_str(&place.server).ok(), &target.route);
-        let Self { session, channel, own_servers, .. } = self;
-        target_servers::note(session, channel, present, own_servers).await?;
+        let Self { session, channel, servers, .. } = self;
+        target_servers::note(session, channel, present, &mut servers.own).await?;
         self.restore_rows(target.gtids, &said.executed).await?;
         self.limit_idleness().await?;
         // Last, because workers commit from here on.
-        self.server.clone_from(&place.server);
+        self.hold.server.clone_from(&place.server);
         renewal.begin(place);
-        self.is_held = true;
+        self.hold.is_sure = true;
         Ok(())
     }
 

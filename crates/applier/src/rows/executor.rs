@@ -96,7 +96,7 @@ impl RowExecutor {
     /// Bytes of row images in one step.
     pub(crate) fn step_bytes(&self, session: &Session) -> usize {
         self.statement_bytes.min(match self.executor {
-            Executor::RowImage => session.row_image_bytes(),
+            Executor::RowImage => session.server().row_image_bytes(),
             Executor::Sql => IMAGE_BYTES,
         })
     }
@@ -116,7 +116,7 @@ impl RowExecutor {
                 // An OK for a BINLOG statement lacks the more-results flag, so it is the last unless they are counted.
                 let least = if is_divided { packet.statements } else { 0 };
                 let answers = session.run_at_least(least, &packet.text).await?;
-                session.settled();
+                session.row_settings.settled();
                 Ok(answers.iter().map(|answer| answer.rows).collect())
             }
             Executor::Sql => {
@@ -139,7 +139,7 @@ impl RowExecutor {
         self.push_images(session, &mut packet, images).await?;
         packet.push(end, 1);
         let applied = session.run_counted(packet.statements, &packet.text).await?;
-        session.settled();
+        session.row_settings.settled();
         Ok(applied)
     }
 
@@ -184,7 +184,7 @@ impl RowExecutor {
         // Made before any is sent: definitions are read before BEGIN, a refusal sends nothing.
         let packets = self.packets(session, opening.is_none(), images, zone).await?;
         let mut opened = Vec::new();
-        if let Some(set) = session.enter_for_statements(written_in.as_ref()) {
+        if let Some(set) = session.row_settings.enter_for_statements(written_in.as_ref()) {
             opening.get_or_insert_default().push(&set, 1);
         }
         for packet in packets {
@@ -192,7 +192,7 @@ impl RowExecutor {
             push_separator(&mut text);
             text.extend_from_slice(&packet.text);
             let answers = session.run_counting(&text).await?;
-            session.settled();
+            session.row_settings.settled();
             let (first, rest) = answers.split_at_checked(statements).unwrap_or_default();
             opened.extend(first.iter().map(|answer: &Answer| answer.rows));
             packet.check(rest)?;
@@ -200,7 +200,7 @@ impl RowExecutor {
         // No packet carried the opening: it goes alone.
         if let Some(Opening { text, .. }) = opening {
             opened = session.run(&text).await?;
-            session.settled();
+            session.row_settings.settled();
         }
         Ok(opened)
     }
@@ -225,7 +225,7 @@ impl RowExecutor {
                 Arc::make_mut(table).not_transactional = None;
             }
         }
-        let (limit, settings) = (session.packet_bytes().min(PACKET_BYTES), self.settings);
+        let (limit, settings) = (session.server().packet_bytes().min(PACKET_BYTES), self.settings);
         let is_large = images.len() > BYTES_AT_ONCE;
         let zone = zone.map(str::to_owned);
         let years = self.years_have_signs;
@@ -257,7 +257,7 @@ impl Opening {
 
     /// Appends the settings of the session that row images were written in, and their BINLOG statement.
     pub(crate) fn push_images(&mut self, session: &mut Session, images: &RowImages) {
-        if let Some(set) = session.enter(images.session.as_ref()) {
+        if let Some(set) = session.row_settings.enter(images.session.as_ref()) {
             self.push(&set, row_session::count(&set));
         }
         push_separator(&mut self.text);

@@ -12,10 +12,12 @@ pub(crate) mod lock_names;
 pub(crate) mod mariadb;
 pub(crate) mod port;
 pub(crate) mod prelude;
+pub(crate) mod reached;
 pub(crate) mod retry_pause;
 pub(crate) mod room;
 pub(crate) mod route;
 pub(crate) mod row_session;
+pub(crate) mod row_settings;
 #[cfg(test)]
 pub(crate) mod scripted;
 pub(crate) mod session;

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_provider::binlog::{FormatDescription, ParseGtidError, SessionContext};
+use csa_provider::binlog::{FormatDescription, ParseGtidError};
 use csa_provider::server::Vendor;
 use csa_provider::server::facts::{Ask, TextRow, texts};
-use csa_provider::server::link::{FromRow, Limits, LinkError, Row, rows_as};
+use csa_provider::server::link::{FromRow, Limits, Row, rows_as};
 use tokio::time::Instant;
 
 use super::prelude::{LOCK_WAITS, Purpose, prelude};
+use super::reached::ReachedServer;
 use super::row_session;
+use super::row_settings::RowSettings;
 use crate::error::{Error, Result};
 use crate::options::{ExecMode, TargetGtids};
 use crate::server::answer::Answer;
@@ -19,29 +21,13 @@ use crate::server::liveness::Liveness;
 use crate::server::port::{HungUp, Target, TargetLink};
 use crate::server::room::Permit;
 
-const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
-
 #[derive(Debug)]
 pub(crate) struct Session {
     link: Box<dyn TargetLink>,
-    address: String,
-    vendor: Vendor,
-    /// `@@version`.
-    version: String,
-    /// Bytes that the server takes in one packet.
-    max_allowed_packet: usize,
+    server: ReachedServer,
     /// The format description that was last sent for row images.
     format: Option<Arc<FormatDescription>>,
-    /// The source session whose settings it has instead of ours.
-    under: Option<Arc<SessionContext>>,
-    /// The server has executed the statements that made it so.
-    is_settled: bool,
-    /// Present value of `default_collation_for_utf8mb4`; `None` if the server has no such variable.
-    default_collation: Option<u16>,
-    /// It is set up for statements made of row values.
-    for_statements: bool,
-    /// See [`Self::use_bytes`].
-    takes_bytes: bool,
+    pub(crate) row_settings: RowSettings,
     /// Seconds without a statement after which the server ends the session; `None` for the prelude's.
     idle_limit: Option<u64>,
     /// Its changes are in the server's binary log.
@@ -73,16 +59,9 @@ impl Session {
             link,
             liveness,
             is_lost: false,
-            address,
-            vendor: Vendor::default(),
-            version: String::new(),
-            max_allowed_packet: usize::MAX,
+            server: ReachedServer::at(address),
             format: None,
-            under: None,
-            is_settled: true,
-            default_collation: None,
-            for_statements: false,
-            takes_bytes: false,
+            row_settings: RowSettings::own(),
             idle_limit: None,
             logs: true,
             waits_briefly: false,
@@ -93,25 +72,25 @@ impl Session {
         let (version, comment) = said.unwrap_or_default();
         // Checked before anything is set: other servers know only some of the settings.
         if let Some(why) = csa_provider::server::unsupported_target(&version, &comment) {
-            return Err(Error::Product { address: session.address, why });
+            return Err(Error::Product { address: session.server.address, why });
         }
-        session.vendor = Vendor::of(&version);
-        session.version = version;
+        session.server.vendor = Vendor::of(&version);
+        session.server.version = version;
         session.set_up().await?;
         if target.gtids == TargetGtids::Mirror {
             session.log(false).await?;
         }
         let limit = session.setting("SELECT @@SESSION.max_allowed_packet").await?;
-        session.max_allowed_packet = limit.unwrap_or(usize::MAX);
+        session.server.max_allowed_packet = limit.unwrap_or(usize::MAX);
         Ok(session)
     }
 
     /// Sets what all of our sessions have.
     pub(crate) async fn set_up(&mut self) -> Result<()> {
-        let mut statements = prelude(self.vendor, Purpose::Apply);
+        let mut statements = prelude(self.server.vendor, Purpose::Apply);
         let idle = self.idle_limit.map(|seconds| format!("SET SESSION wait_timeout={seconds}"));
         statements.extend(idle);
-        (self.waits_briefly, self.takes_bytes) = (false, false);
+        (self.waits_briefly, self.row_settings.takes_bytes) = (false, false);
         self.run(statements.join(";")).await.map(drop)
     }
 
@@ -168,107 +147,42 @@ impl Session {
         std::mem::replace(&mut self.link, Box::new(HungUp)).quit().await;
     }
 
-    /// The target's name in messages.
-    pub(crate) fn address(&self) -> &str {
-        &self.address
+    /// Returns the server that the session has reached.
+    pub(crate) fn server(&self) -> &ReachedServer {
+        &self.server
     }
 
-    /// Returns the error for an answer that a server of this kind does not give.
-    pub(crate) fn unexpected(&self, what: impl Into<String>) -> Error {
-        Error::Answer { address: self.address.clone(), what: what.into() }
+    /// The target's name in messages.
+    pub(crate) fn address(&self) -> &str {
+        &self.server.address
     }
 
     pub(crate) fn vendor(&self) -> Vendor {
-        self.vendor
+        self.server.vendor
     }
 
     /// Returns `@@version`.
     pub(crate) fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// Returns true if REFERENCES in the definition of a column makes a foreign key.
-    pub(crate) fn takes_inline_references(&self) -> bool {
-        self.vendor == Vendor::MariaDb
-            || csa_provider::binlog::version_numbers(&self.version)[0] >= 9
-    }
-
-    /// Returns the statements to run before rows that were written in another session; `None` if nothing has to
-    /// be set. The caller sends them and then calls [`Self::settled`].
-    pub(crate) fn enter(&mut self, session: Option<&Arc<SessionContext>>) -> Option<String> {
-        let session = session?;
-        if self.is_settled && self.under.as_ref() == Some(session) {
-            return None;
-        }
-        // The collation of an unknown session is none that could be wanted.
-        let has = self.default_collation.map(|has| if self.is_settled { has } else { 0 });
-        let mut set = row_session::statements(session, has);
-        if self.takes_bytes {
-            set.push_str(row_session::AND_BYTES);
-        }
-        self.under = Some(Arc::clone(session));
-        // `leave` does not restore this one, so its present value is remembered.
-        if self.default_collation.is_some() && session.default_collation_for_utf8mb4.is_some() {
-            self.default_collation = session.default_collation_for_utf8mb4;
-        }
-        self.is_settled = false;
-        Some(set)
-    }
-
-    /// Returns [`Self::enter`] for rows that are written as SQL, which need our own settings again
-    /// where they have no session.
-    pub(crate) fn enter_for_statements(
-        &mut self,
-        session: Option<&Arc<SessionContext>>,
-    ) -> Option<String> {
-        if self.is_settled && self.under.as_ref() == session {
-            return None;
-        }
-        self.under = session.cloned();
-        self.is_settled = false;
-        Some(match session {
-            Some(session) => row_session::for_statements(session),
-            None => row_session::OWN_FOR_STATEMENTS.to_owned(),
-        })
+        &self.server.version
     }
 
     /// Makes the server take statements as they are from now on, or as UTF-8 again. As UTF-8 it looks at
     /// each character of a BINLOG statement and converts all of it (`get_text`, `TEXT_STRING_sys`).
     /// Names and values in statements have to be ASCII meanwhile.
     pub(crate) async fn use_bytes(&mut self, takes_bytes: bool) -> Result<()> {
-        if self.takes_bytes != takes_bytes {
+        if self.row_settings.takes_bytes != takes_bytes {
             let charset = if takes_bytes { "binary" } else { "utf8mb4" };
             self.run(format!("SET SESSION character_set_client={charset}")).await?;
-            self.takes_bytes = takes_bytes;
+            self.row_settings.takes_bytes = takes_bytes;
         }
         Ok(())
     }
 
-    /// Returns the statements to run before our own, if rows of another session came before. The caller sends
-    /// them and then calls [`Self::settled`].
-    pub(crate) fn leave(&mut self) -> Option<String> {
-        if self.under.take().is_none() && self.is_settled {
-            return None;
-        }
-        self.is_settled = false;
-        Some(match (self.for_statements, self.takes_bytes) {
-            (true, _) => row_session::OWN_FOR_STATEMENTS.to_owned(),
-            (false, true) => format!("{}{}", row_session::OWN, row_session::AND_BYTES),
-            (false, false) => row_session::OWN.to_owned(),
-        })
-    }
-
-    /// The statements of the last [`Self::enter`] or [`Self::leave`] have been executed. Until then the
-    /// next of them sets everything: a packet that is too long, or never made, sets nothing.
-    pub(crate) fn settled(&mut self) {
-        self.is_settled = true;
-    }
-
     /// Restores our own settings.
     pub(crate) async fn leave_now(&mut self) -> Result<()> {
-        if let Some(own) = self.leave() {
+        if let Some(own) = self.row_settings.leave() {
             self.run(own).await?;
-            self.settled();
+            self.row_settings.settled();
         }
         Ok(())
     }
@@ -352,14 +266,15 @@ impl Session {
         sent: impl FnOnce(),
     ) -> Result<Vec<Answer>> {
         let text = statements.as_ref();
-        self.check_packet(text.len())
-            .map_err(|source| Error::Target { address: self.address.clone(), source })?;
+        self.server
+            .check_packet(text.len())
+            .map_err(|source| Error::Target { address: self.server.address.clone(), source })?;
         let liveness = self.liveness()?;
         // Not watched while sending: TCP notices a peer that takes nothing.
         let begun = self.link.begin(text).await;
-        begun.map_err(|source| Error::Target { address: self.address.clone(), source })?;
+        begun.map_err(|source| Error::Target { address: self.server.address.clone(), source })?;
         sent();
-        let address = self.address.clone();
+        let address = self.server.address.clone();
         let answers = async {
             let answers = self.link.answers(answers_to(text.len()), least).await;
             answers.map_err(|source| Error::Target { address, source })
@@ -380,35 +295,6 @@ impl Session {
         answer
     }
 
-    /// Returns the bytes of row images that fit one packet, BASE64 and the opening of a group
-    /// included.
-    pub(crate) fn row_image_bytes(&self) -> usize {
-        // BASE64 takes 4/3 of the images, and the opening states a whole GTID set.
-        self.max_allowed_packet / 2
-    }
-
-    /// Returns the bytes of statements that fit one packet beside the opening of a group.
-    pub(crate) fn packet_bytes(&self) -> usize {
-        self.max_allowed_packet / 2
-    }
-
-    /// The server would answer a larger packet by closing the connection, which would look like an
-    /// outage for ever.
-    fn check_packet(&self, bytes: usize) -> std::result::Result<(), LinkError> {
-        let limit = self.max_allowed_packet;
-        if bytes < limit {
-            return Ok(());
-        }
-        Err(LinkError::Server {
-            code: ER_NET_PACKET_TOO_LARGE,
-            message: format!(
-                "a row needs a packet of {bytes} bytes, but the target's max_allowed_packet is \
-                 {limit}; run there: {} max_allowed_packet=1073741824, then restart the channel",
-                self.vendor.set()
-            ),
-        })
-    }
-
     /// Returns the rows of one query, up to the limits of a list.
     pub(crate) async fn rows<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
         self.rows_within(query, Limits::LIST).await
@@ -420,7 +306,7 @@ impl Session {
     }
 
     async fn rows_within<R: FromRow>(&mut self, query: &str, limits: Limits) -> Result<Vec<R>> {
-        let address = self.address.clone();
+        let address = self.server.address.clone();
         let liveness = self.liveness()?;
         let found = async {
             let found = self.link.query(query, limits).await;
@@ -454,7 +340,7 @@ impl Session {
         self.run(as_source::AUTOMATIC).await?;
         let collation = "SHOW SESSION VARIABLES LIKE 'default_collation_for_utf8mb4'";
         let collation: Vec<(String, String)> = self.rows(collation).await?;
-        self.default_collation =
+        self.row_settings.default_collation =
             collation.first().and_then(|(_, name)| row_session::default_collation(name));
         // Both: `init_connect` can set it.
         self.run(mode.set()).await?;
@@ -464,11 +350,11 @@ impl Session {
 
     /// Sets the session up for statements made of row values, unless it is.
     pub(crate) async fn use_statements(&mut self, set_up: &[&str]) -> Result<()> {
-        if !self.for_statements {
+        if !self.row_settings.for_statements {
             for statement in set_up {
                 self.run(statement).await?;
             }
-            self.for_statements = true;
+            self.row_settings.for_statements = true;
         }
         Ok(())
     }
@@ -493,7 +379,7 @@ impl Ask for Session {
     }
 
     fn unreadable(&self, variable: &str, source: ParseGtidError) -> Error {
-        Error::GtidSet { place: format!("{variable} of target {}", self.address), source }
+        Error::GtidSet { place: format!("{variable} of target {}", self.server.address), source }
     }
 }
 
@@ -506,29 +392,38 @@ pub(crate) fn push_binlog(statement: &mut Vec<u8>, events: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use csa_provider::binlog::SessionContext;
+
     use super::*;
     use crate::server::scripted::Scripted;
 
     #[tokio::test]
     async fn settings_that_were_not_sent_are_set_again() {
         let mut session = Session::connect(&Scripted::default().target()).await.expect("connects");
-        session.default_collation = Some(255);
+        session.row_settings.default_collation = Some(255);
         let wanted = |collation| {
             let default_collation_for_utf8mb4 = Some(collation);
             Arc::new(SessionContext { default_collation_for_utf8mb4, ..SessionContext::default() })
         };
         let (one, other) = (wanted(255), wanted(45));
-        assert!(session.leave().is_none(), "nothing has been set");
-        session.enter(Some(&one)).expect("to be set");
-        session.settled();
-        assert!(session.enter(Some(&one)).is_none() && session.enter(None).is_none());
+        assert!(session.row_settings.leave().is_none(), "nothing has been set");
+        session.row_settings.enter(Some(&one)).expect("to be set");
+        session.row_settings.settled();
+        assert!(
+            session.row_settings.enter(Some(&one)).is_none()
+                && session.row_settings.enter(None).is_none()
+        );
         // A packet with it is too long, so the server has not seen it.
-        session.enter(Some(&other)).expect("to be set");
-        let again = session.enter(Some(&other)).expect("to be set");
+        session.row_settings.enter(Some(&other)).expect("to be set");
+        let again = session.row_settings.enter(Some(&other)).expect("to be set");
         assert!(again.ends_with(",default_collation_for_utf8mb4=45"), "{again}");
-        assert_eq!(session.leave().as_deref(), Some(row_session::OWN));
-        assert_eq!(session.leave().as_deref(), Some(row_session::OWN), "not sent either");
+        assert_eq!(session.row_settings.leave().as_deref(), Some(row_session::OWN));
+        assert_eq!(
+            session.row_settings.leave().as_deref(),
+            Some(row_session::OWN),
+            "not sent either"
+        );
         session.leave_now().await.expect("sent");
-        assert!(session.leave().is_none());
+        assert!(session.row_settings.leave().is_none());
     }
 }

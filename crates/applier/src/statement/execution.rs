@@ -43,7 +43,7 @@ pub(super) async fn execute(
     if let Some(objection) = statement.objection(vendor) {
         return Err(by_hand(&statement.gtid, objection));
     }
-    let takes = session.takes_inline_references();
+    let takes = session.server().takes_inline_references();
     if let Some(made) = statement.inline_references.filter(|made| *made != takes) {
         let (one, other) = if made { ("source", "target") } else { ("target", "source") };
         let why = format!(
@@ -125,7 +125,7 @@ fn done_in_part(code: u16) -> String {
 async fn mysql_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
     let now: Vec<RestrictedRow> = session.rows(Restricted::QUERY).await?;
     let Some(now) = now.into_iter().next().map(Restricted::from) else {
-        return Err(session.unexpected("its session variables"));
+        return Err(session.server().unexpected("its session variables"));
     };
     let switched_on = session.rows::<(String, String)>(Restricted::SWITCHED_ON).await?;
     let now = now.with_switched_on(switched_on.into_iter().map(|(name, _)| name).collect());
@@ -137,7 +137,7 @@ async fn mysql57_context(session: &mut Session, statement: &SourceStatement) -> 
         .map_err(|why| by_hand(&statement.gtid, &format!("its session on the source: {why}")))?;
     let now: Vec<RestrictedRow> = session.rows(mysql57::RESTRICTED).await?;
     let Some(now) = now.into_iter().next().map(Restricted::from) else {
-        return Err(session.unexpected("its session variables"));
+        return Err(session.server().unexpected("its session variables"));
     };
     Ok(context::assignments(&context, statement.timestamp, &now))
 }

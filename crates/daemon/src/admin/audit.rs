@@ -72,7 +72,7 @@ impl Daemon {
             _ if settings.archives_only() => None,
             Ok(room) => {
                 let target = settings.target.clone();
-                Some(tokio::spawn(write(target, entry, room, self.stop.clone())))
+                Some(tokio::spawn(write(target, entry, room, self.process.stop.clone())))
             }
             Err(_) => {
                 lost(&entry, "too many rows wait for their targets");

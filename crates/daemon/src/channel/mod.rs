@@ -17,6 +17,7 @@ mod reception;
 mod refusal;
 mod rounds;
 mod shown_state;
+mod stage;
 mod standby;
 mod start;
 mod start_steps;

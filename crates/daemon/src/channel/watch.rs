@@ -23,12 +23,13 @@ use super::describe::state::Phase;
 use super::describe::{Facts, Rewinds, failure};
 use super::error::ChannelError;
 use super::live_settings::Controls;
+use super::stage::Stage;
 use super::start_steps::{StartStep, StartSteps};
 use crate::archive::upload::ArchiveStatus;
 use crate::config::ChannelSettings;
 use crate::copy::{CopyProgress, CopyStep};
 use crate::host::rfc3339;
-use crate::observe::view::{ChannelView, CopyCheckView, ErrorView};
+use crate::observe::view::{ChannelView, CopyCheckView};
 
 /// Shared by everything that runs in a channel; cheap to clone.
 #[derive(Debug, Clone)]
@@ -53,27 +54,33 @@ struct Watched {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The target, unless the channel only archives; another server may take its place at any time.
-    target: Option<Target>,
+    target: TargetWatch,
     /// A channel without a target has its archive and its relay store.
     has_archive: bool,
-    target_version: Option<String>,
     progress: CollectedProgress,
     meter: Meter,
-    phase: Phase,
-    detail: String,
+    stage: Stage,
     /// Something is received into the relay store.
     receiving: bool,
-    last_error: Option<ErrorView>,
-    /// The transaction that the last error is about.
-    stopped_at: Option<Gtid>,
-    rewinds: Rewinds,
     start: Option<StartSteps>,
     copy: CopyWatch,
+    events: Events,
+}
+
+/// The channel's target, as far as it is known.
+#[derive(Debug, Default)]
+struct TargetWatch {
+    /// The target, unless the channel only archives; another server may take its place at any time.
+    present: Option<Target>,
+    version: Option<String>,
+}
+
+/// Events of a channel since the daemon's start.
+#[derive(Debug, Default)]
+struct Events {
+    rewinds: Rewinds,
     /// Transactions recorded as executed on request.
     skipped: u64,
-    /// The time of the next attempt, of a channel that waits for one.
-    next_attempt: Option<Instant>,
     /// Attempts of a channel that had failed.
     attempts: u64,
 }
@@ -83,14 +90,6 @@ struct Inner {
 struct CopyWatch {
     progress: Option<CopyProgress>,
     check: Option<CopyCheckView>,
-}
-
-impl Inner {
-    fn enter(&mut self, phase: Phase, detail: &str) {
-        self.phase = phase;
-        self.next_attempt = None;
-        detail.clone_into(&mut self.detail);
-    }
 }
 
 impl Watch {
@@ -104,7 +103,7 @@ impl Watch {
                 archive: Arc::default(),
                 has_begun: AtomicBool::new(false),
                 clock: Arc::new(SystemClock),
-                inner: Mutex::new(Inner { target: target_of(settings), ..Inner::default() }),
+                inner: Mutex::new(Inner { target: TargetWatch::of(settings), ..Inner::default() }),
             }),
         }
     }
@@ -112,23 +111,21 @@ impl Watch {
     /// The channel starts, or starts again.
     pub(super) fn starting(&self, settings: &ChannelSettings) {
         let mut inner = self.shared.inner.lock();
-        inner.phase = Phase::Starting;
-        inner.next_attempt = None;
-        inner.target = target_of(settings);
-        inner.target_version = None;
+        inner.stage.phase = Phase::Starting;
+        inner.stage.next_attempt = None;
+        inner.target = TargetWatch::of(settings);
         inner.progress.expect_heartbeats(settings.source.heartbeat_interval);
-        inner.last_error = None;
-        inner.stopped_at = None;
+        inner.stage.forget_error();
     }
 
     /// The channel waits for so long before it tries again.
     pub(super) fn tries_again(&self, pause: Duration) {
-        self.shared.inner.lock().next_attempt = Some(Instant::now() + pause);
+        self.shared.inner.lock().stage.next_attempt = Some(Instant::now() + pause);
     }
 
     /// Notes that a channel that had failed tries again on its own.
     pub(super) fn tried_again(&self) {
-        self.shared.inner.lock().attempts += 1;
+        self.shared.inner.lock().events.attempts += 1;
     }
 
     /// Servers are asked for the first time in a start.
@@ -196,29 +193,27 @@ impl Watch {
 
     pub(super) fn attach(&self, commits: &Commits, status: &Arc<ApplierStatus>) {
         let mut inner = self.shared.inner.lock();
-        inner.phase = Phase::Running;
-        inner.next_attempt = None;
-        inner.detail = format!(
+        inner.stage.phase = Phase::Running;
+        inner.stage.next_attempt = None;
+        inner.stage.detail = format!(
             "from {}",
             if commits.executed().is_empty() { "the start" } else { "the checkpoint" }
         );
-        inner.last_error = None;
-        inner.stopped_at = None;
+        inner.stage.forget_error();
         inner.progress.attach(commits, status);
     }
 
     /// A channel without a target receives, and fills its archive.
     pub(super) fn archiving(&self) {
         let mut inner = self.shared.inner.lock();
-        inner.enter(Phase::Running, "from the end of the archive");
+        inner.stage.enter(Phase::Running, "from the end of the archive");
         inner.has_archive = true;
-        inner.last_error = None;
-        inner.stopped_at = None;
+        inner.stage.forget_error();
     }
 
     /// Notes the version of the target that answered now.
     pub(super) fn target_version(&self, version: String) {
-        self.shared.inner.lock().target_version = Some(version);
+        self.shared.inner.lock().target.version = Some(version);
     }
 
     pub(super) fn is_taken(&self) -> bool {
@@ -234,7 +229,7 @@ impl Watch {
     /// The source is being copied.
     pub(super) fn copying(&self, progress: &CopyProgress) {
         let mut inner = self.shared.inner.lock();
-        inner.enter(Phase::Copying, &format!("copying the source: {progress}"));
+        inner.stage.enter(Phase::Copying, &format!("copying the source: {progress}"));
         inner.copy = CopyWatch { progress: Some(progress.clone()), check: None };
     }
 
@@ -264,9 +259,8 @@ impl Watch {
     /// Another daemon has the channel.
     pub(super) fn standing_by(&self, why: &str) {
         let mut inner = self.shared.inner.lock();
-        inner.enter(Phase::Standby, why);
-        inner.last_error = None;
-        inner.stopped_at = None;
+        inner.stage.enter(Phase::Standby, why);
+        inner.stage.forget_error();
         inner.progress.given_up();
     }
 
@@ -289,13 +283,13 @@ impl Watch {
         let at = rfc3339(self.shared.clock.now_micros());
         let shown = failure::shown(&self.shared.name, error, at, is_retried);
         let mut inner = self.shared.inner.lock();
-        inner.enter(Phase::Failed, &error.to_string());
-        inner.last_error = Some(shown);
-        inner.stopped_at = error.gtid();
+        inner.stage.enter(Phase::Failed, &error.to_string());
+        inner.stage.last_error = Some(shown);
+        inner.stage.stopped_at = error.gtid();
     }
 
     pub(super) fn has_failed(&self) -> bool {
-        self.shared.inner.lock().phase == Phase::Failed
+        self.shared.inner.lock().stage.phase == Phase::Failed
     }
 
     /// Notes that the target lacks something that was committed there.
@@ -305,23 +299,23 @@ impl Watch {
             _ => String::new(),
         };
         let mut inner = self.shared.inner.lock();
-        inner.rewinds.total += 1;
-        inner.rewinds.last = Some((self.shared.clock.now_micros(), missing));
+        inner.events.rewinds.total += 1;
+        inner.events.rewinds.last = Some((self.shared.clock.now_micros(), missing));
     }
 
     /// Notes that an operator skipped a transaction.
     pub(super) fn skipped(&self) {
-        self.shared.inner.lock().skipped += 1;
+        self.shared.inner.lock().events.skipped += 1;
     }
 
     fn phase(&self, phase: Phase, detail: &str) {
-        self.shared.inner.lock().enter(phase, detail);
+        self.shared.inner.lock().stage.enter(phase, detail);
     }
 
     /// Everything committed on the target, as far as this process knows; without a target, everything archived.
     pub(super) fn executed(&self) -> GtidSet {
         let inner = self.shared.inner.lock();
-        match inner.target {
+        match inner.target.present {
             Some(_) => inner.progress.executed(),
             None => self.shared.archive.archived().unwrap_or_default(),
         }
@@ -329,7 +323,7 @@ impl Watch {
 
     pub(super) fn has_executed(&self, set: &GtidSet) -> bool {
         let inner = self.shared.inner.lock();
-        match inner.target {
+        match inner.target.present {
             Some(_) => inner.progress.has_executed(set),
             None => set.is_subset_of(&self.shared.archive.archived().unwrap_or_default()),
         }
@@ -347,7 +341,7 @@ impl Watch {
 
     /// Returns the transaction that stopped the channel.
     pub(super) fn stopped_at(&self) -> Option<Gtid> {
-        self.shared.inner.lock().stopped_at.clone()
+        self.shared.inner.lock().stage.stopped_at.clone()
     }
 
     /// Groups that workers have at this moment, for a timeline.
@@ -415,16 +409,17 @@ impl Watch {
         let mut inner = self.shared.inner.lock();
         Facts {
             name: name.clone(),
-            phase: inner.phase,
-            detail: inner.detail.clone(),
+            phase: inner.stage.phase,
+            detail: inner.stage.detail.clone(),
             tuning,
             settings: controls.view(),
             health: controls.health(),
             paused: controls.paused(),
             target: inner
                 .target
+                .present
                 .as_ref()
-                .map(|target| (target.address(), inner.target_version.clone())),
+                .map(|target| (target.address(), inner.target.version.clone())),
             source_delay,
             memory,
             memory_short,
@@ -434,22 +429,26 @@ impl Watch {
             receiving: inner.receiving,
             cause: inner.meter.cause(),
             rates: inner.meter.rates(),
-            rewinds: inner.rewinds.clone(),
+            rewinds: inner.events.rewinds.clone(),
             start: inner.start.iter().flat_map(StartSteps::named).collect(),
-            copy: inner.copy.progress.clone().filter(|_| inner.phase == Phase::Copying),
+            copy: inner.copy.progress.clone().filter(|_| inner.stage.phase == Phase::Copying),
             copy_check: inner.copy.check.clone(),
             archive,
             archived,
-            skipped: inner.skipped,
-            next_attempt: inner.next_attempt,
-            attempts: inner.attempts,
-            last_error: inner.last_error.clone(),
+            skipped: inner.events.skipped,
+            next_attempt: inner.stage.next_attempt,
+            attempts: inner.events.attempts,
+            last_error: inner.stage.last_error.clone(),
         }
     }
 }
 
-fn target_of(settings: &ChannelSettings) -> Option<Target> {
-    (!settings.archives_only()).then(|| settings.target.clone())
+impl TargetWatch {
+    /// Returns the target that the settings name, whose version is not known.
+    fn of(settings: &ChannelSettings) -> Self {
+        let present = (!settings.archives_only()).then(|| settings.target.clone());
+        Self { present, version: None }
+    }
 }
 
 impl IntakeObserver for Watch {

@@ -47,7 +47,7 @@ pub(crate) fn enter(
     stop: &CancellationToken,
 ) -> Result<Entry, Failure> {
     // No channel has this name.
-    let identity = Identity::claim(&daemon.state_dir.join(".claims"))
+    let identity = Identity::claim(&daemon.at_start.state_dir.join(".claims"))
         .map_err(|error| Failure::Input(format!("daemon.state_dir: {error}")))?;
     let Claims { engine, name, weight, ttl, rebalance_delay } = claims;
     let id = identity.name().to_owned();

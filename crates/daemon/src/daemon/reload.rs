@@ -61,14 +61,15 @@ impl Daemon {
 
     async fn read_again(&self, how: Reload, sender: &Sender) -> Result<ReloadView, ConfigError> {
         let _one_at_a_time = self.reloading.lock().await;
-        if self.stop.is_cancelled() {
+        if self.process.stop.is_cancelled() {
             return Err(ConfigError("the daemon is stopping".to_owned()));
         }
-        let path = self.config_path.clone();
+        let path = self.at_start.config_path.clone();
         let config = spawn_blocking(move || Config::load(&path)).await;
         let mut config = config.map_err(|panic| ConfigError(panic.to_string()))??;
-        let named =
-            |why: String| ConfigError(format!("{}: daemon.{why}", self.config_path.display()));
+        let named = |why: String| {
+            ConfigError(format!("{}: daemon.{why}", self.at_start.config_path.display()))
+        };
         logging::parse(&config.daemon.log_filter).map_err(named)?;
         // Nothing fails after this point: a file with an error has changed nothing.
         config.warnings.iter().for_each(|warning| warn!("{warning}"));
@@ -97,19 +98,19 @@ impl Daemon {
             change(setting.key, from, to);
         }
         // Access was checked against the address in the file; the port in use may be another one.
-        let moved = config.daemon.admin_listen != self.admin_listen;
+        let moved = config.daemon.admin_listen != self.admin.listen;
         if *self.access() != config.access && !moved {
             plan.access = Some(config.access.clone());
             change("admin access", "as before".to_owned(), "as the file says".to_owned());
         }
-        for key in daemon_changes(&self.written.0, &config.written.0) {
+        for key in daemon_changes(&self.at_start.written.0, &config.written.0) {
             match applies(&key) {
                 Applies::AtOnce => {}
                 Applies::Access if !moved => {}
                 _ => plan.view.pending.push(pending(None, &key, Applies::Daemon)),
             }
         }
-        let claims = claims_changes(&self.written_claims.0, &config.written_claims.0);
+        let claims = claims_changes(&self.at_start.written_claims.0, &config.written_claims.0);
         let claims = claims.iter().map(|key| pending(None, key, Applies::Daemon));
         plan.view.pending.extend(claims);
     }
@@ -129,7 +130,7 @@ impl Daemon {
         plan.view.removed = removed.iter().map(|channel| channel.name().to_owned()).collect();
         plan.removed = removed;
         // All channels keep their state in the same directory, that of the start.
-        let moved = daemon_changes(&self.written.0, &config.written.0);
+        let moved = daemon_changes(&self.at_start.written.0, &config.written.0);
         let moved = moved.iter().any(|key| key == "state_dir");
         for settings in channels {
             let channel = known.iter().find(|channel| channel.name() == settings.name);

@@ -1,6 +1,6 @@
 //! The target's definitions, as far as they decide which groups may run at the same time.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::{Backoff, Chance};
 use csa_provider::sql_text::{identifier, quote};
 use csa_scheduler::key_source::{KeySource, KeySourceError};
-use csa_scheduler::keys::{ForeignKey, KeyPart, TableId, TableKeys, UniqueKey};
+use csa_scheduler::keys::{TableId, TableKeys};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::TableName;
-use super::ahead::ReadAhead;
 use super::collations::Collations;
-use super::keys::{self, Definition};
+use super::keys;
+use super::known::KnownDefinitions;
 use super::references::{self, References};
 use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
@@ -49,12 +49,13 @@ pub struct TargetCatalogue {
     /// `lower_case_table_names` is not 0.
     folds_case: bool,
     collations: Collations,
-    ids: HashMap<TableName, TableId>,
-    definitions: HashMap<TableName, Option<Definition>>,
-    ahead: ReadAhead,
-    references: Option<Arc<References>>,
-    /// Some table is not transactional.
-    not_transactional: Option<bool>,
+    known: KnownDefinitions,
+    gtids: ServerGtids,
+}
+
+/// The target's GTIDs, as far as they were read; another server in its place has others.
+#[derive(Debug, Default)]
+struct ServerGtids {
     /// The target's `server_uuid`, once it was read.
     server: Option<Option<Uuid>>,
     /// The target's `gtid_executed` when it was last read.
@@ -87,14 +88,8 @@ impl TargetCatalogue {
             session: None,
             folds_case: false,
             collations: Collations::default(),
-            ids: HashMap::new(),
-            definitions: HashMap::new(),
-            ahead: ReadAhead::default(),
-            references: None,
-            not_transactional: None,
-            server: None,
-            executed: GtidSet::new(),
-            lost: GtidSet::new(),
+            known: KnownDefinitions::default(),
+            gtids: ServerGtids::default(),
         }
     }
 
@@ -177,13 +172,13 @@ impl TargetCatalogue {
 
     /// Returns the target's `server_uuid`.
     async fn server(&mut self) -> std::result::Result<Option<Uuid>, KeySourceError> {
-        if let Some(server) = self.server {
+        if let Some(server) = self.gtids.server {
             return Ok(server);
         }
         let server = self
             .ask(async |catalogue| facts::server_uuid(catalogue.session().await?).await)
             .await?;
-        self.server = Some(server);
+        self.gtids.server = Some(server);
         Ok(server)
     }
 
@@ -222,7 +217,7 @@ impl TargetCatalogue {
                 let rows: Vec<u8> = session.rows("SELECT @@GLOBAL.lower_case_table_names").await?;
                 self.folds_case = rows.first().is_some_and(|&mode| mode != 0);
                 // It may have come back as another server, or as an older one.
-                (self.server, self.executed, self.lost) = (None, GtidSet::new(), GtidSet::new());
+                self.gtids = ServerGtids::default();
                 session
             }
         };
@@ -236,7 +231,7 @@ impl TargetCatalogue {
             true => (name.0.to_lowercase(), name.1.to_lowercase()),
             false => name.clone(),
         };
-        let id = self.id(&name);
+        let id = self.known.id(&name);
         self.read(&name).await?;
         let references = self.read_references().await?;
         // A parent's keys number this table's references, and cascades change rows that no event names.
@@ -244,7 +239,7 @@ impl TargetCatalogue {
         for other in references.parents_of(&name).iter().chain(&cascades_to) {
             self.read(other).await?;
         }
-        let keys = self.assemble(&name, &references, &cascades_to);
+        let keys = self.known.assemble(&name, &references, &cascades_to);
         debug!(
             schema = name.0,
             table = name.1,
@@ -254,14 +249,9 @@ impl TargetCatalogue {
         Ok((id, keys.map(Arc::new)))
     }
 
-    fn id(&mut self, name: &TableName) -> TableId {
-        let next = TableId(self.ids.len() as u32 + 1);
-        *self.ids.entry(name.clone()).or_insert(next)
-    }
-
     async fn read(&mut self, name: &TableName) -> Result<()> {
-        self.ahead.needed(&name.0);
-        if self.definitions.contains_key(name) {
+        self.known.ahead.needed(&name.0);
+        if self.known.definitions.contains_key(name) {
             return Ok(());
         }
         let Some(session) = self.session.as_mut() else { return Ok(()) };
@@ -269,66 +259,25 @@ impl TargetCatalogue {
         let fold = |name: String| if folds_case { name.to_lowercase() } else { name };
         let schema = &name.0;
         let known =
-            |table: &str| self.definitions.contains_key(&(schema.clone(), table.to_owned()));
-        let tables = self.ahead.along_with(session, name, fold, known).await?;
+            |table: &str| self.known.definitions.contains_key(&(schema.clone(), table.to_owned()));
+        let tables = self.known.ahead.along_with(session, name, fold, known).await?;
         let mut found = keys::read(session, &mut self.collations, schema, &tables, fold).await?;
         for table in tables {
             let definition = found.remove(&table);
-            self.definitions.insert((schema.clone(), table), definition);
+            self.known.definitions.insert((schema.clone(), table), definition);
         }
         Ok(())
     }
 
     async fn read_references(&mut self) -> Result<Arc<References>> {
-        if let Some(references) = &self.references {
+        if let Some(references) = &self.known.references {
             return Ok(Arc::clone(references));
         }
         let references = match self.session.as_mut() {
             Some(session) => references::read(session, self.folds_case).await?,
             None => References::default(),
         };
-        Ok(Arc::clone(self.references.insert(Arc::new(references))))
-    }
-
-    fn assemble(
-        &mut self,
-        name: &TableName,
-        references: &References,
-        cascades_to: &BTreeSet<TableName>,
-    ) -> Option<TableKeys> {
-        let definition = self.definitions.get(name)?.clone()?;
-        let reached = cascades_to.iter().filter_map(|table| self.definitions.get(table)?.as_ref());
-        let computes = definition.computes || reached.into_iter().any(|table| table.computes);
-        let unique = definition.unique.iter().map(|parts| UniqueKey { parts: parts.clone() });
-        Some(TableKeys {
-            columns: definition.columns.len(),
-            unique: unique.collect(),
-            has_primary: definition.has_primary,
-            opaque_unique_key: definition.opaque_unique_key,
-            foreign_keys: references
-                .of(name)
-                .iter()
-                .map(|reference| self.foreign_key(&definition, reference))
-                .collect(),
-            cascades_to: cascades_to.iter().map(|table| self.id(table)).collect(),
-            cascading_columns: cascading_columns(&definition, references, name),
-            foreign_key_rank: references.rank(name),
-            has_relations: references.has_relations(name),
-            computes,
-            not_transactional: definition.not_transactional,
-        })
-    }
-
-    fn foreign_key(&mut self, child: &Definition, reference: &references::Reference) -> ForeignKey {
-        let parent = self.id(&reference.parent);
-        let definition = self.definitions.get(&reference.parent).and_then(Option::as_ref);
-        let parent_key = definition.and_then(|definition| {
-            definition.unique.iter().enumerate().find_map(|(index, parts)| {
-                let columns = child_columns(child, definition, parts, reference)?;
-                Some((index, columns))
-            })
-        });
-        ForeignKey { parent, parent_key }
+        Ok(Arc::clone(self.known.references.insert(Arc::new(references))))
     }
 }
 
@@ -340,42 +289,6 @@ async fn admitted(
     let mut session = Session::connect(target).await?;
     let number = generation.admit(&mut session, channel).await.map_err(Error::connecting)?;
     Ok((session, number))
-}
-
-/// Places of the columns that cascading references are to; all columns where one of them can't be found
-/// by name, so that no cascade is missed.
-fn cascading_columns(
-    definition: &Definition,
-    references: &References,
-    name: &TableName,
-) -> Vec<usize> {
-    let place = |wanted: &str| {
-        let is_it = |column: &String| column.to_lowercase() == wanted.to_lowercase();
-        definition.columns.iter().position(is_it)
-    };
-    let columns = references.cascading_columns(name);
-    let places: Option<Vec<usize>> = columns.into_iter().map(place).collect();
-    places.unwrap_or_else(|| (0..definition.columns.len()).collect())
-}
-
-/// Returns the child's columns in the order of the parent's key, if the reference is to exactly
-/// that key.
-fn child_columns(
-    child: &Definition,
-    parent: &Definition,
-    parts: &[KeyPart],
-    reference: &references::Reference,
-) -> Option<Vec<KeyPart>> {
-    if parts.len() != reference.columns.len() {
-        return None;
-    }
-    let column_of = |part: &KeyPart| {
-        let name = parent.columns.get(part.column)?;
-        let (own, _) = reference.columns.iter().find(|(_, theirs)| theirs == name)?;
-        let column = child.columns.iter().position(|column| column == own)?;
-        Some(KeyPart { column, class: part.class.clone() })
-    };
-    parts.iter().map(column_of).collect()
 }
 
 impl KeySource for TargetCatalogue {
@@ -414,16 +327,16 @@ impl KeySource for TargetCatalogue {
                     Ok(None)
                 }
                 Err(error) => Err(error),
-                Ok(_) => {
-                    Err(session.unexpected(format!("the table of trigger {schema}.{trigger}")))
-                }
+                Ok(_) => Err(session
+                    .server()
+                    .unexpected(format!("the table of trigger {schema}.{trigger}"))),
             }
         })
         .await
     }
 
     async fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
-        if let Some(known) = self.not_transactional {
+        if let Some(known) = self.known.not_transactional {
             return Ok(known);
         }
         let found = self.ask(async |catalogue| {
@@ -431,7 +344,7 @@ impl KeySource for TargetCatalogue {
             keys::has_not_transactional(session, USER_SCHEMAS).await
         });
         let found = found.await?;
-        self.not_transactional = Some(found);
+        self.known.not_transactional = Some(found);
         Ok(found)
     }
 
@@ -446,36 +359,31 @@ impl KeySource for TargetCatalogue {
     /// between their sync to the binary log and their commit. So they are waited for.
     async fn executed(&mut self, wanted: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
         // One read before is enough where it has all, and saves a round trip per transaction.
-        if !wanted.is_subset_of(&self.executed) {
-            self.executed = self
+        if !wanted.is_subset_of(&self.gtids.executed) {
+            self.gtids.executed = self
                 .ask(async |catalogue| facts::executed(catalogue.session().await?).await)
                 .await?;
         }
         let server = self.server().await?;
-        let missing = wanted.difference(&self.executed);
+        let missing = wanted.difference(&self.gtids.executed);
         let missing = missing.of_servers(|uuid| Some(*uuid) == server);
         // One that was lost must not delay each later one, nor let those pass that are still on their way.
-        let missing = missing.difference(&self.lost);
+        let missing = missing.difference(&self.gtids.lost);
         if !missing.is_empty() {
             let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{missing}', {COMMIT_SECONDS})");
-            self.executed = self
+            self.gtids.executed = self
                 .ask(async |catalogue| {
                     let session = catalogue.session().await?;
                     let _: Vec<u8> = session.rows(&wait).await?;
                     facts::executed(session).await
                 })
                 .await?;
-            self.lost.union(&missing.difference(&self.executed));
+            self.gtids.lost.union(&missing.difference(&self.gtids.executed));
         }
-        Ok(self.executed.intersection(wanted))
+        Ok(self.gtids.executed.intersection(wanted))
     }
 
     fn forget(&mut self) {
-        self.not_transactional = None;
-        self.definitions.clear();
-        self.ahead.forget();
-        self.references = None;
-        // Numbers are given again: all groups that used the former ones are committed by now.
-        self.ids.clear();
+        self.known.forget();
     }
 }

@@ -4,6 +4,7 @@ mod ahead;
 pub(crate) mod catalogue;
 mod collations;
 mod keys;
+mod known;
 mod references;
 pub(crate) mod table;
 pub(crate) mod tables;

@@ -73,8 +73,8 @@ async fn read(session: &mut Session, (schema, name): &TableName) -> Result<Optio
     }
     let columns = columns.into_iter().map(|row| column(row).map(Into::into));
     let columns: Option<Vec<_>> = columns.collect();
-    let columns =
-        columns.ok_or_else(|| session.unexpected(format!("the columns of {schema}.{name}")))?;
+    let columns = columns
+        .ok_or_else(|| session.server().unexpected(format!("the columns of {schema}.{name}")))?;
     let mut table = TargetTable {
         vendor: session.vendor(),
         schema: schema.clone(),

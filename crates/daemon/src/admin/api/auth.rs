@@ -51,7 +51,7 @@ pub(super) async fn guard(
 ) -> Response {
     let access = daemon.access();
     let is_local = request.extensions().get::<Peer>().is_some_and(Peer::is_local);
-    let permitted = permitted(&access, &daemon.own_token, is_local, request.headers());
+    let permitted = permitted(&access, &daemon.admin.own_token, is_local, request.headers());
     if let Err(error) = check(&access, permitted, needs, request.headers()) {
         if needs == Needs::Control {
             // Read, because a client that is still sending would find a closed connection instead

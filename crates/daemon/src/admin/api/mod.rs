@@ -46,7 +46,7 @@ const OPENAPI: &str = include_str!("../../../../../docs/openapi.json");
 /// # Errors
 /// The address or the socket is wrong or taken, or `state_dir` can't be written.
 pub(crate) async fn start(daemon: Shared, stop: CancellationToken) -> Result<(), Failure> {
-    let address = daemon.admin_listen.clone();
+    let address = daemon.admin.listen.clone();
     let listener = TcpListener::bind(&address)
         .await
         .map_err(|error| Failure::Input(format!("daemon.admin_listen: {address}: {error}")))?;
@@ -57,7 +57,7 @@ pub(crate) async fn start(daemon: Shared, stop: CancellationToken) -> Result<(),
     socket::create_folder(&files.token).map_err(unwritable)?;
     // Before the token: the one there may be that of a daemon which has the socket.
     let socket = open_socket(&daemon)?;
-    socket::write_token(&files.token, &daemon.own_token).map_err(unwritable)?;
+    socket::write_token(&files.token, &daemon.admin.own_token).map_err(unwritable)?;
     let app = router(Arc::clone(&daemon));
     if let Some(listener) = socket {
         tokio::spawn(serve::local(listener, app.clone(), stop.clone()));
@@ -70,7 +70,7 @@ pub(crate) async fn start(daemon: Shared, stop: CancellationToken) -> Result<(),
 /// `None` where the folder can't hold a socket: commands then need the port and a token.
 fn open_socket(daemon: &Daemon) -> Result<Option<UnixListener>, Failure> {
     let path = daemon.access().files.socket.clone();
-    let group = daemon.admin_socket_group.as_deref();
+    let group = daemon.admin.socket_group.as_deref();
     match socket::open(&path, group) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {

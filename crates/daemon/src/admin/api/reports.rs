@@ -66,10 +66,10 @@ pub(super) async fn status(
         daemon: DaemonView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            uptime_seconds: daemon.started.elapsed().as_secs(),
+            uptime_seconds: daemon.process.started.elapsed().as_secs(),
             log_filter: daemon.log.current(),
             shows_values: permitted == Permitted::All,
-            id: daemon.id.clone(),
+            id: daemon.process.id.clone(),
             peers: daemon.access().peers.addresses.len(),
         },
         channels,
@@ -78,7 +78,7 @@ pub(super) async fn status(
 
 /// Returns the channels of other daemons; those that are away are named.
 pub(super) async fn peers(State(daemon): State<Shared>) -> Json<PeersView> {
-    Json(daemon.peers.view(&daemon.access().peers, &daemon.id).await)
+    Json(daemon.peers.view(&daemon.access().peers, &daemon.process.id).await)
 }
 
 /// Returns the channels over time, for the status page.

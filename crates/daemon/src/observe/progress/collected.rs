@@ -25,19 +25,51 @@ pub struct CollectedProgress {
     taken: bool,
     /// Applied by earlier pipelines.
     earlier: Applied,
-    /// Received by earlier relay stores, and the figures of the last one.
-    received: GtidSet,
-    closed: RelayUsage,
-    /// Everything up to there was committed when reading began, or when applying ended.
-    base: Option<Count>,
-    read_up_to: Option<ReadUpTo>,
+    closed: ClosedStore,
+    reading: Reading,
     /// The waiting transactions of the store while nothing is applied.
     waiting: Waiting,
     held_back: Option<HeldUntil>,
+}
+
+/// The last figures of relay stores that are closed.
+#[derive(Debug, Default)]
+struct ClosedStore {
+    received: GtidSet,
+    usage: RelayUsage,
+}
+
+/// The part of the relay store that is read.
+#[derive(Debug, Default)]
+struct Reading {
+    /// Everything up to there was committed when reading began, or when applying ended.
+    base: Option<Count>,
+    read_up_to: Option<ReadUpTo>,
     /// Relay ordinals of the transaction that the intake has in hand, and of the one before it that it read;
     /// 0 for none.
-    reading: u64,
+    in_hand: u64,
     handed_over: u64,
+}
+
+impl Reading {
+    /// See [`CollectedProgress::read`].
+    fn read(&mut self, relayed: &RelayedTransaction) {
+        self.base.get_or_insert(Count::before(relayed));
+        self.handed_over = std::mem::replace(&mut self.in_hand, relayed.ordinal);
+    }
+
+    /// See [`CollectedProgress::read_to_end`].
+    fn read_to_end(&mut self, transactions: u64, bytes: u64) {
+        let end = Count { transactions, bytes };
+        self.base.get_or_insert(end);
+        self.read_up_to = Some(ReadUpTo { last: self.in_hand, end });
+    }
+
+    /// Forgets how far the store was read and applied.
+    const fn forget_place(&mut self) {
+        self.base = None;
+        self.read_up_to = None;
+    }
 }
 
 /// Times by which a source and what it sent are judged.
@@ -117,27 +149,24 @@ impl CollectedProgress {
     pub fn receiving(&mut self, store: &Arc<RelayStore>) {
         self.store = Some(Arc::clone(store));
         // Ordinals of another store mean nothing in this one.
-        self.base = None;
+        self.reading.forget_place();
         self.link.level_at = None;
-        self.read_up_to = None;
         self.waiting = Waiting::Unknown;
     }
 
     /// The store is closed; its figures stay.
     pub fn store_closed(&mut self) {
         if let Some(store) = self.store.take() {
-            self.received = store.received_so_far();
-            self.closed = RelayUsage { waiting: None, queued: None, ..store.usage() };
+            self.closed.received = store.received_so_far();
+            self.closed.usage = RelayUsage { waiting: None, queued: None, ..store.usage() };
         }
     }
 
     /// A pipeline begins.
     pub fn attach(&mut self, commits: &Commits, status: &Arc<ApplierStatus>) {
         // Set again by the intake's first reading: this pipeline may begin elsewhere.
-        self.base = None;
+        self.reading = Reading::default();
         self.link.level_at = None;
-        self.read_up_to = None;
-        (self.reading, self.handed_over) = (0, 0);
         self.taken = true;
         self.pipeline = Some(Running { commits: commits.clone(), status: Arc::clone(status) });
     }
@@ -147,7 +176,8 @@ impl CollectedProgress {
         // In one step with the totals: a wait must never see less than was executed.
         if let Some(running) = self.pipeline.take() {
             let ended = running.status.view();
-            self.base = done(self.base, self.read_up_to.take(), &ended);
+            let reading = &mut self.reading;
+            reading.base = done(reading.base, reading.read_up_to.take(), &ended);
             self.waiting = Waiting::Unknown;
             let earlier = &mut self.earlier;
             earlier.transactions_total += ended.transactions_total;
@@ -166,24 +196,20 @@ impl CollectedProgress {
 
     /// Another daemon has the channel: what this one received while it had it is no backlog of the other.
     pub const fn given_up(&mut self) {
-        self.base = None;
+        self.reading.forget_place();
         self.link.level_at = None;
-        self.read_up_to = None;
         self.waiting = Waiting::Unknown;
         self.held_back = None;
     }
 
     /// The intake has read a transaction: everything before the first of them is executed.
     pub fn read(&mut self, relayed: &RelayedTransaction) {
-        self.base.get_or_insert(Count::before(relayed));
-        self.handed_over = std::mem::replace(&mut self.reading, relayed.ordinal);
+        self.reading.read(relayed);
     }
 
     /// The intake has read everything; those after the last that it was given were executed before.
     pub fn read_to_end(&mut self, transactions: u64, bytes: u64) {
-        let end = Count { transactions, bytes };
-        self.base.get_or_insert(end);
-        self.read_up_to = Some(ReadUpTo { last: self.reading, end });
+        self.reading.read_to_end(transactions, bytes);
     }
 
     /// The intake holds a transaction back, or none any more.
@@ -247,7 +273,7 @@ impl CollectedProgress {
             return None;
         }
         let total = store.usage().transactions_total;
-        if self.base.is_some_and(|base| base.transactions >= total) {
+        if self.reading.base.is_some_and(|base| base.transactions >= total) {
             return None;
         }
         Some(Search { store: Arc::clone(store), executed: self.earlier.executed.clone() })
@@ -263,9 +289,9 @@ impl CollectedProgress {
         match found {
             SearchResult::First(committed, before) => {
                 self.waiting = Waiting::Since(committed, Instant::now());
-                self.base = Some(before);
+                self.reading.base = Some(before);
             }
-            SearchResult::Nothing(all) => self.base = Some(all),
+            SearchResult::Nothing(all) => self.reading.base = Some(all),
             SearchResult::Unreadable => self.waiting = Waiting::Unreadable,
         }
     }
@@ -280,7 +306,7 @@ impl CollectedProgress {
         };
         let (usage, relayed) = match &self.store {
             Some(store) => (store.usage(), store.received_so_far()),
-            None => (self.closed.clone(), self.received.clone()),
+            None => (self.closed.usage.clone(), self.closed.received.clone()),
         };
         let mut view = ProgressView {
             source,
@@ -291,10 +317,10 @@ impl CollectedProgress {
             is_applying: self.pipeline.is_some() && self.store.is_some(),
             applied,
             earlier: self.earlier.clone(),
-            base: self.base,
-            read_up_to: self.read_up_to,
+            base: self.reading.base,
+            read_up_to: self.reading.read_up_to,
             held_back: self.held_back,
-            handed_over: self.handed_over,
+            handed_over: self.reading.handed_over,
         };
         let now = Instant::now();
         if view.is_level(now) {

@@ -17,6 +17,7 @@ use crate::source::sink::SinkError;
 use crate::source::status::SourceView;
 use crate::test_util::{event, event_bytes, format_description, gtid_event, query_event};
 
+mod history;
 mod semi_sync;
 
 /// The longest wait for something expected soon, on a slow machine.
@@ -457,123 +458,6 @@ async fn a_silent_source_is_left_and_asked_again() {
     let (mut source, _) = bench.dump().await;
     send_transaction(&mut source, 1).await;
     bench.eventually("the stream continues", |view| view.transactions_total == 1).await;
-    bench.stop().await;
-}
-
-#[tokio::test]
-async fn an_alternative_is_followed_only_if_it_has_what_we_have() {
-    let alternative = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let failover = vec![("127.0.0.1".to_owned(), alternative.local_addr().unwrap().port())];
-    let bench = Bench::start(SourceOptions { failover, ..options() }).await;
-    let (mut source, _) = bench.dump().await;
-    send_transaction(&mut source, 1).await;
-    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
-    drop(source);
-
-    drop(bench.connection().await);
-    let mut lacking = FakeSource::new(alternative.accept().await.unwrap().0);
-    lacking.accept_login().await;
-    lacking.accept_questions().await;
-    lacking.assert_nothing_more().await;
-
-    drop(bench.connection().await);
-    let error = bench.status.view().last_error.expect("a reason");
-    assert!(error.contains(&format!("lacks transactions we already have: {}", gtid(1))), "{error}");
-    let mut source = FakeSource::new(alternative.accept().await.unwrap().0);
-    source.executed = gtid(1).to_string();
-    source.accept_login().await;
-    source.accept_dump("CRC32").await;
-    send_transaction(&mut source, 2).await;
-    bench.eventually("the stream continues", |view| view.transactions_total == 2).await;
-    assert_eq!(bench.status.view().address, alternative.local_addr().unwrap().to_string());
-    bench.stop().await;
-}
-
-/// The source's lack of the first transaction is shown.
-async fn assert_refused_for_the_first(bench: &Bench) {
-    bench
-        .eventually("the reason is shown", |view| {
-            let error = view.last_error.as_deref().unwrap_or_default();
-            error.contains(&format!("lacks transactions we already have: {}", gtid(1)))
-        })
-        .await;
-}
-
-#[tokio::test]
-async fn a_source_that_lacks_what_was_received_is_waited_for() {
-    let bench = Bench::start(options()).await;
-    let (mut source, _) = bench.dump().await;
-    send_transaction(&mut source, 1).await;
-    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
-    drop(source);
-    // The address leads to another server, or to a replica that lags.
-    for executed in ["", "07070707-0707-0707-0707-070707070707:1-5"] {
-        let mut source = bench.connection().await;
-        source.executed = executed.to_owned();
-        source.accept_login().await;
-        source.accept_questions().await;
-        source.assert_nothing_more().await;
-    }
-    assert_refused_for_the_first(&bench).await;
-    let (mut source, asked) = bench.dump().await;
-    assert_eq!(asked, GtidSet::from_iter([gtid(1)]));
-    send_transaction(&mut source, 2).await;
-    bench.eventually("the stream resumes", |view| view.transactions_total == 2).await;
-    bench.stop().await;
-}
-
-/// The server ends such a dump for good, and knows of commits that are under way.
-#[tokio::test]
-async fn of_its_own_transactions_the_server_judges_itself() {
-    let bench = Bench::start(options()).await;
-    let (mut source, _) = bench.dump().await;
-    let own: Gtid = format!("{SERVER_UUID}:7").parse().unwrap();
-    source.event(gtid_event(&own, 1).bytes()).await;
-    source.event(query_event("db", "BEGIN").bytes()).await;
-    source.event(event(EventType::XID, &[0; 8]).bytes()).await;
-    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
-    drop(source);
-    let mut source = bench.connection().await;
-    source.accept_login().await;
-    source.accept_dump("CRC32").await;
-    source.error(1236, "Replica has more GTIDs than the source has").await;
-    assert!(bench.failure().await.to_string().contains("provision the target again"));
-}
-
-#[tokio::test]
-async fn what_came_from_elsewhere_no_source_must_have() {
-    let foreign = Foreign { servers: [gtid(1).uuid].into(), is_undecided: false };
-    let foreign = Arc::new(Mutex::new(foreign));
-    let bench = Bench::start_with(options(), |provider| provider.with_foreign(foreign)).await;
-    let (mut source, _) = bench.dump().await;
-    send_transaction(&mut source, 1).await;
-    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
-    drop(source);
-    let mut source = bench.connection().await;
-    source.accept_login().await;
-    source.accept_dump("CRC32").await;
-    bench.stop().await;
-}
-
-/// Or an empty server in the place of the source would have anything accepted.
-#[tokio::test]
-async fn a_source_that_shares_no_server_does_not_tell_what_came_from_elsewhere() {
-    let undecided = Foreign { is_undecided: true, ..Foreign::default() };
-    let undecided: SharedForeign = Arc::new(Mutex::new(undecided));
-    let shared = Arc::clone(&undecided);
-    let bench = Bench::start_with(options(), |provider| provider.with_foreign(shared)).await;
-    let (mut source, _) = bench.dump().await;
-    send_transaction(&mut source, 1).await;
-    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
-    drop(source);
-    let mut empty = bench.connection().await;
-    empty.executed = String::new();
-    empty.accept_login().await;
-    empty.accept_questions().await;
-    empty.assert_nothing_more().await;
-    assert_refused_for_the_first(&bench).await;
-    let _ = bench.dump().await;
-    assert_eq!(*undecided.lock(), Foreign::default());
     bench.stop().await;
 }
 

@@ -1,0 +1,72 @@
+//! The server that a session has reached, and what fits one packet to it.
+
+use csa_provider::server::Vendor;
+use csa_provider::server::link::LinkError;
+
+use crate::error::Error;
+
+const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
+
+/// The name, kind and limits of a session's server.
+#[derive(Debug)]
+pub(crate) struct ReachedServer {
+    /// Its name in messages.
+    pub(super) address: String,
+    pub(super) vendor: Vendor,
+    /// `@@version`.
+    pub(super) version: String,
+    /// Bytes that it takes in one packet.
+    pub(super) max_allowed_packet: usize,
+}
+
+impl ReachedServer {
+    /// Returns a server that was not asked anything yet.
+    pub(super) fn at(address: String) -> Self {
+        Self {
+            address,
+            vendor: Vendor::default(),
+            version: String::new(),
+            max_allowed_packet: usize::MAX,
+        }
+    }
+
+    /// Returns the error for an answer that a server of this kind does not give.
+    pub(crate) fn unexpected(&self, what: impl Into<String>) -> Error {
+        Error::Answer { address: self.address.clone(), what: what.into() }
+    }
+
+    /// Returns true if REFERENCES in the definition of a column makes a foreign key.
+    pub(crate) fn takes_inline_references(&self) -> bool {
+        self.vendor == Vendor::MariaDb
+            || csa_provider::binlog::version_numbers(&self.version)[0] >= 9
+    }
+
+    /// Returns the bytes of row images that fit one packet, BASE64 and the opening of a group
+    /// included.
+    pub(crate) fn row_image_bytes(&self) -> usize {
+        // BASE64 takes 4/3 of the images, and the opening states a whole GTID set.
+        self.max_allowed_packet / 2
+    }
+
+    /// Returns the bytes of statements that fit one packet beside the opening of a group.
+    pub(crate) fn packet_bytes(&self) -> usize {
+        self.max_allowed_packet / 2
+    }
+
+    /// The server would answer a larger packet by closing the connection, which would look like an
+    /// outage for ever.
+    pub(super) fn check_packet(&self, bytes: usize) -> std::result::Result<(), LinkError> {
+        let limit = self.max_allowed_packet;
+        if bytes < limit {
+            return Ok(());
+        }
+        Err(LinkError::Server {
+            code: ER_NET_PACKET_TOO_LARGE,
+            message: format!(
+                "a row needs a packet of {bytes} bytes, but the target's max_allowed_packet is \
+                 {limit}; run there: {} max_allowed_packet=1073741824, then restart the channel",
+                self.vendor.set()
+            ),
+        })
+    }
+}
