@@ -24,7 +24,7 @@ pub(super) struct CsaDrain {
     /// Transactions per second since the first showed as applied; absent when all showed at
     /// once.
     pub(super) apply_rate: Option<f64>,
-    /// From the start of the process until applied transactions first showed.
+    /// The time from the start of the process until applied transactions first showed.
     pub(super) start_seconds: Option<f64>,
     pub(super) daemon_cpu_seconds: f64,
     pub(super) daemon_page_faults: f64,

@@ -45,7 +45,7 @@ pub(super) struct Measured {
     pub(super) csa_apply_tps: f64,
     pub(super) ratio: f64,
     pub(super) ratio_spread: Spread,
-    /// From the start of the process until applied transactions first showed.
+    /// The time from the start of the process until applied transactions first showed.
     pub(super) csa_start_seconds: f64,
     pub(super) csa_daemon_cpu_seconds_per_million_rows: f64,
     pub(super) csa_daemon_page_faults_per_thousand_rows: f64,
