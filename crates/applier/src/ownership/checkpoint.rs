@@ -208,6 +208,54 @@ async fn rows(session: &mut Session, condition: &str) -> Result<Vec<(String, u16
     rows.into_iter().map(checkpoint).collect()
 }
 
+/// Inserts workers' rows ahead: a worker's write is then an UPDATE by primary key, which locks one row.
+pub(crate) async fn add_rows(
+    session: &mut Session,
+    channel: &str,
+    workers: impl Iterator<Item = u16>,
+    base: &Checkpoint,
+) -> Result<()> {
+    let rows: Vec<String> = workers
+        .map(|worker| {
+            format!(
+                "({},{worker},{},'{}',{},NOW(6))",
+                quote(channel),
+                base.sequence,
+                base.executed,
+                base.epoch
+            )
+        })
+        .collect();
+    // IGNORE, because rows that are there have progress of their own.
+    let insert = format!("INSERT IGNORE INTO csa.checkpoint VALUES {}", rows.join(","));
+    session.run(insert).await.map(drop)
+}
+
+/// Waits for the groups in flight and fences all later ones of whoever had the channel. Returns the progress, which is
+/// final; `None` if the channel has none.
+pub(crate) async fn raise_epoch(
+    session: &mut Session,
+    channel: &str,
+    identity: &str,
+) -> Result<Option<Checkpoint>> {
+    session.run("BEGIN").await?;
+    let Some(mut found) = read(session, channel, true).await? else {
+        session.run("ROLLBACK").await?;
+        return Ok(None);
+    };
+    found.epoch = next_epoch(found.epoch, identity);
+    session
+        .run(format!(
+            "UPDATE csa.checkpoint SET epoch={} WHERE channel={}",
+            found.epoch,
+            quote(channel)
+        ))
+        .await?;
+    // If the answer is lost, the next start raises the epoch once more, which does no harm.
+    session.run("COMMIT").await?;
+    Ok(Some(found))
+}
+
 /// Returns the error for a row whose GTID set can't be read.
 pub(crate) fn unreadable(channel: &str, source: ParseGtidError) -> Error {
     Error::GtidSet {

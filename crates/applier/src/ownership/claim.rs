@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::planted::{Bug, is_planted};
-use csa_provider::sql_text::quote;
 use csa_scheduler::sequence::Sequence;
 use tracing::{info, warn};
 
-use super::control::{ControlSession, Hold, RecordedServers, add_rows, level};
+use super::control::{ControlSession, Hold, RecordedServers, level};
 use super::{
     audit, bookkeeping, channel_record, checkpoint, copying, intent, locks, target_servers,
 };
@@ -338,7 +337,7 @@ async fn take_rows(
     }
 }
 
-/// See [`raise_epoch`]; makes the rows of the workers first.
+/// See [`checkpoint::raise_epoch`]; makes the rows of the workers first.
 async fn try_take_rows(
     session: &mut Session,
     channel: &str,
@@ -347,32 +346,7 @@ async fn try_take_rows(
     base: &Checkpoint,
 ) -> Result<Checkpoint> {
     // Before the epoch is raised, which then is the same in all of them.
-    add_rows(session, channel, 0..workers, base).await?;
-    let found = raise_epoch(session, channel, identity).await?;
+    checkpoint::add_rows(session, channel, 0..workers, base).await?;
+    let found = checkpoint::raise_epoch(session, channel, identity).await?;
     found.ok_or_else(|| no_checkpoint(channel))
-}
-
-/// Waits for the groups in flight and fences all later ones of whoever had the channel. Returns the progress, which is
-/// final; `None` if the channel has none.
-pub(super) async fn raise_epoch(
-    session: &mut Session,
-    channel: &str,
-    identity: &str,
-) -> Result<Option<Checkpoint>> {
-    session.run("BEGIN").await?;
-    let Some(mut found) = checkpoint::read(session, channel, true).await? else {
-        session.run("ROLLBACK").await?;
-        return Ok(None);
-    };
-    found.epoch = checkpoint::next_epoch(found.epoch, identity);
-    session
-        .run(format!(
-            "UPDATE csa.checkpoint SET epoch={} WHERE channel={}",
-            found.epoch,
-            quote(channel)
-        ))
-        .await?;
-    // If the answer is lost, the next start raises the epoch once more, which does no harm.
-    session.run("COMMIT").await?;
-    Ok(Some(found))
 }

@@ -4,8 +4,8 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::ownership::checkpoint::OUT_OF_ORDER;
-use crate::ownership::control::{ControlSession, add_rows};
+use crate::ownership::checkpoint::{self, OUT_OF_ORDER};
+use crate::ownership::control::ControlSession;
 use csa_provider::binlog::GtidSet;
 use csa_provider::sql_text::quote;
 use csa_scheduler::sequence::Sequence;
@@ -28,6 +28,6 @@ impl ControlSession {
             executed: GtidSet::new(),
             epoch: checkpoint.epoch,
         };
-        add_rows(session, channel, std::iter::once(OUT_OF_ORDER), &empty).await
+        checkpoint::add_rows(session, channel, std::iter::once(OUT_OF_ORDER), &empty).await
     }
 }

@@ -21,7 +21,6 @@ use crate::server::generation::Generation;
 use crate::server::group;
 use crate::server::port::Target;
 use crate::server::session::Session;
-use csa_provider::sql_text::quote;
 
 /// `ER_CANT_SET_GTID_PURGED_DUE_SETS_CONSTRAINTS`.
 const GTIDS_OVERLAP: u16 = 3546;
@@ -130,7 +129,7 @@ impl ControlSession {
     pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
         let new = self.workers..workers;
         if !new.is_empty() {
-            add_rows(&mut self.session, &self.channel, new, &self.checkpoint).await?;
+            checkpoint::add_rows(&mut self.session, &self.channel, new, &self.checkpoint).await?;
             self.workers = workers;
         }
         Ok(())
@@ -244,27 +243,4 @@ pub(super) async fn level(session: &mut Session, executed: &GtidSet) -> Result<(
             other => return other.map(drop),
         }
     }
-}
-
-/// Inserts workers' rows ahead: a worker's write is then an UPDATE by primary key, which locks one row.
-pub(crate) async fn add_rows(
-    session: &mut Session,
-    channel: &str,
-    workers: impl Iterator<Item = u16>,
-    base: &Checkpoint,
-) -> Result<()> {
-    let rows: Vec<String> = workers
-        .map(|worker| {
-            format!(
-                "({},{worker},{},'{}',{},NOW(6))",
-                quote(channel),
-                base.sequence,
-                base.executed,
-                base.epoch
-            )
-        })
-        .collect();
-    // IGNORE, because rows that are there have progress of their own.
-    let insert = format!("INSERT IGNORE INTO csa.checkpoint VALUES {}", rows.join(","));
-    session.run(insert).await.map(drop)
 }

@@ -18,8 +18,6 @@ use tracing::info;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ownership::checkpoint::{self, has_table};
-use crate::ownership::claim::raise_epoch;
-use crate::ownership::control::add_rows;
 use crate::ownership::{bookkeeping, locks};
 use crate::server::lock_names::lock_name;
 use crate::server::port::Target;
@@ -118,7 +116,7 @@ impl CopyClaim {
         let mut session = hold(target, channel).await?;
         let found = match has_table(&mut session, "checkpoint").await? {
             // A daemon that has lost the lock, and does not know it, must not apply what a chunk would undo.
-            true => raise_epoch(&mut session, channel, NOBODY).await?,
+            true => checkpoint::raise_epoch(&mut session, channel, NOBODY).await?,
             false => None,
         };
         let Some(found) = found else {
@@ -416,7 +414,7 @@ impl CopyClaim {
             executed: executed.clone(),
             epoch: checkpoint::next_epoch(0, NOBODY),
         };
-        add_rows(&mut self.session, &self.channel, 0..1, &base).await
+        checkpoint::add_rows(&mut self.session, &self.channel, 0..1, &base).await
     }
 }
 

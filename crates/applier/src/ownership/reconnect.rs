@@ -13,7 +13,7 @@ use crate::options::{TargetGtids, TargetOptions};
 use crate::ownership::bookkeeping;
 use crate::ownership::checkpoint;
 use crate::ownership::continuity::{Continuity, RecordedProgress, judge};
-use crate::ownership::control::{ControlSession, add_rows, level};
+use crate::ownership::control::{ControlSession, level};
 use crate::ownership::locks;
 use crate::ownership::target_servers;
 use crate::server::facts;
@@ -112,7 +112,7 @@ impl ControlSession {
         // Groups in flight hold only rows that are there, so this insertion waits for none.
         if !missing.is_empty() {
             warn!(?missing, "rows of workers are gone from csa.checkpoint, adding them again");
-            add_rows(session, channel, missing.into_iter(), taken).await?;
+            checkpoint::add_rows(session, channel, missing.into_iter(), taken).await?;
         }
         if gtids == TargetGtids::Source && !found.contains(&checkpoint::PROGRESS) {
             let now = Checkpoint { executed: executed.clone(), ..taken.clone() };

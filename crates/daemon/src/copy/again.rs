@@ -64,7 +64,7 @@ pub(crate) async fn copy_again(
     let again = Again { options, selection, executed, copying };
     tokio::select! {
         round = again.round(time) => round,
-        never = options.copy.pace.hold(&options.copy, server) => match never {},
+        never = options.copy.hold(server) => match never {},
     }
 }
 

@@ -98,7 +98,7 @@ pub(crate) async fn copy(
     );
     tokio::select! {
         copied = copied => copied,
-        never = options.pace.hold(options, server) => match never {},
+        never = options.hold(server) => match never {},
     }
 }
 

@@ -1,9 +1,10 @@
 //! The inputs and results of a copy.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{Target, TargetGtids};
+use csa_applier::{Target, TargetGtids, TargetOptions};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
 use csa_provider::source::SourceOptions;
@@ -12,6 +13,7 @@ use super::error::{CopyError, Result};
 use super::pace::Pace;
 use super::progress::CopyProgress;
 use crate::config::{ChannelSettings, ThrottleBy};
+use crate::throttle::HealthLimit;
 use crate::verify::{VerifySession, source_servers};
 
 /// Time between two signs of life to the target.
@@ -77,6 +79,15 @@ impl CopyOptions {
             // The channel compares once it runs.
             compares: false,
         }
+    }
+
+    /// Holds the copy to the limits on the health of the source and the target, for as long as it is polled.
+    pub(super) async fn hold(&self, source: &TargetOptions) -> Infallible {
+        let mut limits = HealthLimit::of_target(&self.target, &self.throttle_by);
+        if let Some(usual) = self.pace.usual() {
+            limits.push(HealthLimit::of_source(source, usual, self.source_slowdown));
+        }
+        self.pace.hold(limits).await
     }
 }
 

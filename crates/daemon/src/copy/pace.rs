@@ -11,7 +11,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::options::CopyOptions;
 use crate::observe::view::ThrottleByView;
 use crate::throttle::{HealthLimit, HealthLimits, INTERVAL};
 
@@ -104,13 +103,13 @@ impl Pace {
         }
     }
 
-    /// Holds the lanes to the limits on the health of both servers, for as long as it is polled.
-    pub(super) async fn hold(&self, options: &CopyOptions, source: &TargetOptions) -> Infallible {
-        let mut limits = HealthLimit::of_target(&options.target, &options.throttle_by);
-        let usual = self.inner.lock().usual;
-        if let Some(usual) = usual {
-            limits.push(HealthLimit::of_source(source, usual, options.source_slowdown));
-        }
+    /// Returns the seconds in which the source answered before the copy, if they were noted.
+    pub(super) fn usual(&self) -> Option<f64> {
+        self.inner.lock().usual
+    }
+
+    /// Holds the lanes to these limits, for as long as it is polled.
+    pub(super) async fn hold(&self, limits: Vec<HealthLimit>) -> Infallible {
         if limits.is_empty() {
             return std::future::pending().await;
         }

@@ -2,7 +2,7 @@
 
 use csa_provider::binlog::GtidSet;
 
-use super::build::Facts;
+use super::facts::Facts;
 use super::state::Phase;
 use crate::host::counted;
 use crate::observe::progress::Moment;

@@ -4,8 +4,9 @@
 mod archive_only;
 pub(super) mod bottleneck;
 mod build;
+mod facts;
 pub(super) mod failure;
 mod parts;
 pub(super) mod state;
 
-pub(super) use build::{Facts, Rewinds};
+pub(super) use facts::{Facts, Rewinds};

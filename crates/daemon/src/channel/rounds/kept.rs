@@ -8,27 +8,13 @@ use csa_relaystore::disk::create_private_file;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
-use super::result::{differing, text};
-use crate::host::{now_micros, rfc3339};
-use crate::observe::view::{DifferingTableView, VerifyResultView};
+use super::result::{LastRound, differing};
+use crate::host::now_micros;
 use crate::verify::{Outcome, Saved, TableReport, VerifyReport};
 
 const FILE: &str = "verify-rounds.json";
 /// An older state was compared too long ago.
 const OLDEST_MICROS: u64 = 7 * 24 * 3_600_000_000;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct LastRound {
-    /// Microseconds since the epoch.
-    pub(super) begun_at: u64,
-    pub(super) finished_at: u64,
-    /// The time of the last look at tables that differ.
-    pub(super) checked_at: u64,
-    pub(super) outcome: String,
-    pub(super) tables: u64,
-    pub(super) rows: u64,
-    pub(super) differing: Vec<DifferingTableView>,
-}
 
 /// A round that has begun.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -106,21 +92,6 @@ impl Kept {
             last.outcome = name_of(report.outcome()).to_owned();
         }
         self.last = Some(last);
-    }
-}
-
-impl LastRound {
-    pub(super) fn view(&self, channel: &str) -> VerifyResultView {
-        VerifyResultView {
-            outcome: self.outcome.clone(),
-            finished: rfc3339(self.finished_at),
-            age_seconds: now_micros().saturating_sub(self.finished_at) as f64 / 1e6,
-            seconds: self.finished_at.saturating_sub(self.begun_at) as f64 / 1e6,
-            tables: self.tables,
-            rows: self.rows,
-            differing: self.differing.clone(),
-            text: text(channel, self),
-        }
     }
 }
 

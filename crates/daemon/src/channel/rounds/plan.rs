@@ -76,7 +76,8 @@ pub(super) fn refusal(
 
 #[cfg(test)]
 mod tests {
-    use super::super::kept::{LastRound, Round};
+    use super::super::kept::Round;
+    use super::super::result::LastRound;
     use super::*;
     use crate::observe::view::{CopyView, DifferingTableView};
 

@@ -1,12 +1,42 @@
-//! The result of a round in words. Pure.
+//! The result of a round, and its words.
 
-use super::kept::LastRound;
-use crate::host::counted;
-use crate::observe::view::DifferingTableView;
+use serde::{Deserialize, Serialize};
+
+use crate::host::{counted, now_micros, rfc3339};
+use crate::observe::view::{DifferingTableView, VerifyResultView};
 use crate::verify::{Outcome, TableReport, VerifyReport};
 
 /// Tables that the text names.
 const SHOWN: usize = 5;
+
+/// The last round that came to its end.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct LastRound {
+    /// Microseconds since the epoch.
+    pub(super) begun_at: u64,
+    pub(super) finished_at: u64,
+    /// The time of the last look at tables that differ.
+    pub(super) checked_at: u64,
+    pub(super) outcome: String,
+    pub(super) tables: u64,
+    pub(super) rows: u64,
+    pub(super) differing: Vec<DifferingTableView>,
+}
+
+impl LastRound {
+    pub(super) fn view(&self, channel: &str) -> VerifyResultView {
+        VerifyResultView {
+            outcome: self.outcome.clone(),
+            finished: rfc3339(self.finished_at),
+            age_seconds: now_micros().saturating_sub(self.finished_at) as f64 / 1e6,
+            seconds: self.finished_at.saturating_sub(self.begun_at) as f64 / 1e6,
+            tables: self.tables,
+            rows: self.rows,
+            differing: self.differing.clone(),
+            text: text(channel, self),
+        }
+    }
+}
 
 /// Returns the tables that differ, and the command for each.
 pub(super) fn differing(channel: &str, report: &VerifyReport) -> Vec<DifferingTableView> {
@@ -30,7 +60,7 @@ fn what(table: &TableReport) -> String {
     }
 }
 
-pub(super) fn text(channel: &str, last: &LastRound) -> String {
+fn text(channel: &str, last: &LastRound) -> String {
     let compared = format!("{}, {}", counted(last.tables, "table"), counted(last.rows, "row"));
     match last.outcome.as_str() {
         "equal" => format!("source and target are equal: {compared}"),

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-use super::kept::LastRound;
+use super::result::LastRound;
 use crate::config::VerifyEvery;
 use crate::host::rfc3339;
 use crate::observe::view::{VerifyProgressView, VerifyView};
