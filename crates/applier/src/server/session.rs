@@ -383,8 +383,13 @@ impl Ask for Session {
     }
 }
 
+/// Room for the statements after a BINLOG statement in its packet.
+const END_BYTES: usize = 1 << 10;
+
 /// Appends a BINLOG statement for whole events without checksums.
 pub(crate) fn push_binlog(statement: &mut Vec<u8>, events: &[u8]) {
+    // What ends the transaction comes after it, and should not make the text grow, which copies it.
+    statement.reserve(base64_simd::STANDARD.encoded_length(events.len()) + END_BYTES);
     statement.extend_from_slice(b"BINLOG '");
     base64_simd::STANDARD.encode_append(events, statement);
     statement.push(b'\'');

@@ -50,9 +50,11 @@ impl MinimalImages {
                 }
             }
         };
+        // More than is needed; memory that is not written costs nothing.
+        let most = images.iter().map(|(old, new)| old.len() + new.len()).sum();
         let mut minimal = Self {
             columns: [length_encoded(width), bits(&before), bits(&after)].concat(),
-            bytes: Vec::new(),
+            bytes: Vec::with_capacity(most),
             ends: Vec::with_capacity(images.len()),
         };
         for (old, new) in images {

@@ -8,6 +8,9 @@ use crate::rows::binlog_statements::RowImages;
 /// Rows events end at this size: the server holds each in memory as a whole.
 const EVENT_BYTES: usize = 1 << 20;
 
+/// Room for the heads of events and the table maps of a statement, beside its rows.
+const HEADS_BYTES: usize = 4 << 10;
+
 /// Properties that all rows of an event share.
 #[derive(Debug)]
 pub(super) struct EventHead<'a> {
@@ -61,6 +64,9 @@ impl StatementWriter {
 
     /// Appends rows: before and after image of each, empty where there is none.
     pub(super) fn rows(&mut self, head: &EventHead<'_>, images: &[(&[u8], &[u8])]) {
+        // A buffer that grows while it is filled is copied again and again.
+        let bytes: usize = images.iter().map(|(before, after)| before.len() + after.len()).sum();
+        self.rows.reserve(bytes.min(self.limit) + HEADS_BYTES);
         let mut images = images.iter().peekable();
         while let Some((before, after)) = images.peek() {
             let next = self.rows_head_len(head) + before.len() + after.len();
@@ -183,8 +189,8 @@ impl StatementWriter {
         if let Some(flags) = self.rows.get_mut(flags) {
             *flags |= RowsEvent::STATEMENT_END as u8;
         }
-        let mut events = std::mem::take(&mut self.maps);
-        events.append(&mut self.rows);
+        let mut events = std::mem::take(&mut self.rows);
+        events.splice(..0, self.maps.drain(..));
         let is_undone = std::mem::replace(&mut self.is_undone, true);
         self.statements.push(RowImages { events, session: self.session.take(), is_undone });
         // The server forgets table maps at a statement's end.
