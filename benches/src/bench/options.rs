@@ -35,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long = "csa", value_name = "KEY=VALUE", value_parser = key_and_value)]
     pub(super) daemon_keys: Vec<(String, String)>,
     /// Time in milliseconds that each round trip between csa-daemon and its target takes longer.
-    #[arg(long, default_value_t = 0.0, value_name = "MS", value_parser = milliseconds)]
+    #[arg(long, default_value_t = 0.0, value_name = "MS", value_parser = up_to(1000.0))]
     pub(super) round_trip: f64,
     /// Also draw a flame graph of one more drain by each applier into this folder (drain mode; needs perf).
     #[arg(long, value_name = "FOLDER")]
@@ -46,10 +46,10 @@ pub(crate) struct Options {
     #[command(flatten)]
     pub(super) sizes: Sizes,
     /// Seconds that the server's own applier needs at least for a backlog (drain mode).
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = up_to(600.0))]
     pub(super) mta_seconds: f64,
     /// Seconds that csa-daemon needs at least for a backlog (drain mode).
-    #[arg(long, default_value_t = 3.0, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value_t = 3.0, value_name = "SECONDS", value_parser = up_to(600.0))]
     pub(super) csa_seconds: f64,
     /// Sessions that produce a backlog (drain mode).
     #[arg(long, default_value_t = 16, value_parser = sessions())]
@@ -124,14 +124,11 @@ fn key_and_value(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    let is_possible = (0.0..=600.0).contains(&value);
-    is_possible.then_some(value).ok_or_else(|| "expected 0 to 600".to_owned())
-}
-
-fn milliseconds(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    let is_possible = (0.0..=1000.0).contains(&value);
-    is_possible.then_some(value).ok_or_else(|| "expected 0 to 1000".to_owned())
+/// Returns a parser of numbers from 0 to `most`.
+fn up_to(most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let value: f64 = text.parse().map_err(|error| format!("{error}"))?;
+        let is_possible = (0.0..=most).contains(&value);
+        is_possible.then_some(value).ok_or_else(|| format!("expected 0 to {most}"))
+    }
 }
