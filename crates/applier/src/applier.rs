@@ -46,6 +46,7 @@ const LEVEL_INTERVAL: Duration = Duration::from_secs(1);
 const LEVEL_AGAIN: Duration = Duration::from_secs(10);
 /// Time limit for ending our sessions; a target that does not answer ends them on its own.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
 /// One channel's applier.
 pub struct Applier<O> {
     scheduler: Scheduler,
@@ -322,10 +323,9 @@ impl<O: CommitObserver> Applier<O> {
                 }
             }
             // It receives nothing if another branch wins, so no transaction is lost.
-            count = self.arrivals.receive(), if hungry => {
-                self.arrivals.ended = count == 0;
+            batch = self.arrivals.receive(), if hungry => {
                 let now = Instant::now();
-                for next in self.arrivals.take_batch() {
+                for next in batch {
                     self.admit(next, now);
                 }
             }

@@ -21,7 +21,6 @@ const ADMIT_BATCH: usize = 256;
 /// The stream of transactions, and what was noted of those that came.
 pub(crate) struct Arrivals {
     stream: AdmittedStream,
-    batch: Vec<AdmittedTransaction>,
     /// The reception of the last transaction, if that was not whole when it was admitted.
     open: Option<(Gtid, Arc<Followed>)>,
     /// The stream has ended.
@@ -34,14 +33,7 @@ pub(crate) struct Arrivals {
 
 impl Arrivals {
     pub(crate) fn of(stream: AdmittedStream) -> Self {
-        Self {
-            stream,
-            batch: Vec::new(),
-            open: None,
-            ended: false,
-            begun: None,
-            new_servers: BTreeSet::new(),
-        }
+        Self { stream, open: None, ended: false, begun: None, new_servers: BTreeSet::new() }
     }
 
     /// Returns the next transaction if it is there, and notes the end of the stream.
@@ -59,14 +51,11 @@ impl Arrivals {
         }
     }
 
-    /// Waits for transactions and returns their number, 0 at the end of the stream; [`Self::take_batch`] has them. It
-    /// takes none if it is cancelled.
-    pub(crate) async fn receive(&mut self) -> usize {
-        self.stream.recv_many(&mut self.batch, ADMIT_BATCH).await
-    }
-
-    pub(crate) fn take_batch(&mut self) -> Vec<AdmittedTransaction> {
-        std::mem::take(&mut self.batch)
+    /// Waits for transactions and returns them, and notes the end of the stream. It takes none if it is cancelled.
+    pub(crate) async fn receive(&mut self) -> Vec<AdmittedTransaction> {
+        let mut batch = Vec::new();
+        self.ended = self.stream.recv_many(&mut batch, ADMIT_BATCH).await == 0;
+        batch
     }
 
     /// Notes what has to be known of a transaction before it joins a group, and returns it for the scheduler.
