@@ -129,20 +129,16 @@ pub(super) fn copied_tables(
 fn channel_error(error: CopyError) -> ChannelError {
     match error {
         CopyError::Claim(error) => ChannelError::Applier(error),
-        CopyError::Written { address, source, .. } if !ErrorClass::of(&source).is_failure() => {
-            ChannelError::Applier(csa_applier::Error::Target { address, source })
-        }
-        CopyError::Asked(VerifyError::Server { side, address, source })
+        CopyError::Written { address, source, .. }
+        | CopyError::Asked(VerifyError::Server { side: Side::Target, address, source })
             if !ErrorClass::of(&source).is_failure() =>
         {
-            match side {
-                Side::Source => ChannelError::Source(PreflightError::Unreachable(format!(
-                    "{side} {address}: {source}"
-                ))),
-                Side::Target => {
-                    ChannelError::Applier(csa_applier::Error::Target { address, source })
-                }
-            }
+            ChannelError::Applier(csa_applier::Error::Target { address, source })
+        }
+        CopyError::Asked(
+            ref asked @ VerifyError::Server { side: Side::Source, ref source, .. },
+        ) if !ErrorClass::of(source).is_failure() => {
+            ChannelError::Source(PreflightError::Unreachable(asked.to_string()))
         }
         // The next copy has the new definition.
         CopyError::Asked(error) if error.is_definition_change() => {
@@ -176,7 +172,7 @@ mod tests {
             (&|| LinkError::Timeout(Duration::from_secs(10)), true),
             // It shuts down.
             (&answer(1053), true),
-            // Its disk is full for a session that only reads.
+            // Its storage engine fails.
             (&answer(1030), false),
         ];
         for (source, passes) in errors {

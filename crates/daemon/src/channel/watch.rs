@@ -193,12 +193,8 @@ impl Watch {
 
     pub(super) fn attach(&self, commits: &Commits, status: &Arc<ApplierStatus>) {
         let mut inner = self.shared.inner.lock();
-        inner.stage.phase = Phase::Running;
-        inner.stage.next_attempt = None;
-        inner.stage.detail = format!(
-            "from {}",
-            if commits.executed().is_empty() { "the start" } else { "the checkpoint" }
-        );
+        let from = if commits.executed().is_empty() { "the start" } else { "the checkpoint" };
+        inner.stage.enter(Phase::Running, &format!("from {from}"));
         inner.stage.forget_error();
         inner.progress.attach(commits, status);
     }

@@ -116,8 +116,8 @@ fn round(
 ) -> Result<Round, Failure> {
     let selection = Replicated::new(&settings.filters);
     let was_stopped = running.map(Running::stop).transpose()?;
-    let copied = runtime
-        .block_on(async { copy_again(options, &selection, running.map(|_| ROUND), screen).await });
+    let time = running.map(|_| ROUND);
+    let copied = runtime.block_on(copy_again(options, &selection, time, screen));
     // A channel that somebody stopped stays so if nothing was copied.
     if let Some(running) = running
         && (copied.is_ok() || was_stopped == Some(false))
