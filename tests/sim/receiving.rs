@@ -147,7 +147,8 @@ impl World {
         }
         if let Some(end) = last {
             store.release(end);
-            assert_eq!(store.usage().segments, 1, "everything is released");
+            // None is left if none was ever written.
+            assert!(store.usage().segments <= 1, "everything is released");
         }
         Ok(())
     }

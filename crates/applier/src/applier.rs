@@ -300,6 +300,8 @@ impl<O: CommitObserver> Applier<O> {
     }
 
     async fn wait(&mut self, stop: &CancellationToken) -> Result<()> {
+        // Here, when everything that has arrived is on its way.
+        self.keep_up().await?;
         let generation = self.workers.shared.generation.clone();
         let mut is_suspect = false;
         let hungry = !self.arrivals.ended && !self.scheduler.is_full();
@@ -336,6 +338,11 @@ impl<O: CommitObserver> Applier<O> {
             // No ping: a worker may have been refused a write, where reads still succeed.
             self.keeper.look_writable().await?;
         }
+        Ok(())
+    }
+
+    /// Does what is due for the channel's own session and rows.
+    async fn keep_up(&mut self) -> Result<()> {
         self.keeper.end_lost(self.workers.with_rows).await?;
         let interval = if self.upkeep.is_level { LEVEL_INTERVAL } else { LEVEL_AGAIN };
         if self.upkeep.levelled.elapsed() >= interval {

@@ -68,4 +68,3 @@ pub use server::prelude::{Purpose, prelude};
 pub use server::room::Shortage;
 pub use server::route::Route;
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};
-pub use threads::on_own_thread;

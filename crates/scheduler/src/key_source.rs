@@ -1,5 +1,6 @@
 //! The target's definitions, as admission asks for them.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use csa_provider::binlog::{GtidSet, Uuid};
@@ -9,39 +10,38 @@ use crate::keys::{TableId, TableKeys};
 /// The reason the definitions can't be read.
 pub type KeySourceError = Box<dyn std::error::Error + Send + Sync>;
 
+/// What the target says, unless it can't be asked.
+pub type Answer<T> = std::result::Result<T, KeySourceError>;
+
 /// The source of the tables' keys: the target's definitions, as they are once everything before the
 /// current transaction is committed.
-#[allow(
-    async_fn_in_trait,
-    reason = "admission stays on one thread, so its futures need not be Send"
-)]
-pub trait KeySource {
+pub trait KeySource: Send {
     /// The table's number and keys; no keys mean that it does not exist.
     ///
     /// # Errors
     /// The target could not be asked.
-    async fn table(
+    fn table(
         &mut self,
         schema: &[u8],
         table: &[u8],
-    ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError>;
+    ) -> impl Future<Output = Answer<(TableId, Option<Arc<TableKeys>>)>> + Send;
 
     /// Returns the table of a trigger; `None` if there is no such trigger.
     ///
     /// # Errors
     /// The target could not be asked.
-    async fn trigger_table(
+    fn trigger_table(
         &mut self,
         schema: &str,
         trigger: &str,
-    ) -> std::result::Result<Option<String>, KeySourceError>;
+    ) -> impl Future<Output = Answer<Option<String>>> + Send;
 
     /// Returns true if there is any table whose changes can't be rolled back.
     ///
     /// # Errors
     /// The target could not be asked.
-    async fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
-        Ok(false)
+    fn has_not_transactional(&mut self) -> impl Future<Output = Answer<bool>> + Send {
+        ready(Ok(false))
     }
 
     /// True if this is the target's `server_uuid`, or that of a server which the target has replaced; MariaDB has
@@ -49,16 +49,16 @@ pub trait KeySource {
     ///
     /// # Errors
     /// The target could not be asked.
-    async fn is_own(&mut self, _: &Uuid) -> std::result::Result<bool, KeySourceError> {
-        Ok(false)
+    fn is_own(&mut self, _: &Uuid) -> impl Future<Output = Answer<bool>> + Send {
+        ready(Ok(false))
     }
 
     /// Returns those of these transactions that the target has executed under these GTIDs.
     ///
     /// # Errors
     /// The target could not be asked.
-    async fn executed(&mut self, _: &GtidSet) -> std::result::Result<GtidSet, KeySourceError> {
-        Ok(GtidSet::new())
+    fn executed(&mut self, _: &GtidSet) -> impl Future<Output = Answer<GtidSet>> + Send {
+        ready(Ok(GtidSet::new()))
     }
 
     /// Forgets what was read: definitions may have changed.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csa_applier::{
     Applier, ApplierStatus, CommitObserver, ControlSession, Converging, Error, HeldUntil, Intake,
-    IntakeObserver, Standby, Target, Tuning, on_own_thread,
+    IntakeObserver, Standby, Target, Tuning,
 };
 use csa_daemon::observe::progress::{CollectedProgress, ProgressView};
 use csa_provider::binlog::GtidSet;
@@ -276,7 +276,7 @@ impl<'a> Daemon<'a> {
             clock: Arc::clone(&environment.clock),
             end: end.clone(),
         };
-        let intake = on_own_thread(move || intake.run());
+        let intake = tokio::spawn(intake.run());
         let is_checked = self.world.may_lose == 0 && !self.machine.may_be_damaged();
         let applier = Applier::new(
             control,

@@ -16,8 +16,8 @@ use super::sql;
 /// Missing rows, duplicate keys, references, deadlocks and waits that took too long.
 const CONFLICTS: [u16; 6] = [1032, 1062, 1451, 1452, 1213, 1205];
 
-/// Fails unless the statement before it matched one row.
-const ONE_ROW_OR_ERROR: &str = "SET SESSION completion_type=ELT(ROW_COUNT(),'NO_CHAIN')";
+/// Fails unless the statement before it matched one row; a SET SESSION ends with it.
+const ONE_ROW_OR_ERROR: &str = "completion_type=ELT(ROW_COUNT(),'NO_CHAIN')";
 
 /// Fails unless a GTID is executed within some seconds.
 const EXECUTED_OR_ERROR: &str =
@@ -136,8 +136,10 @@ impl Session {
         let mut rows = 0;
         for text in statements {
             let outcome = match text {
-                ONE_ROW_OR_ERROR if rows == 1 => Ok(Answered::default()),
-                ONE_ROW_OR_ERROR => Err(refused(1231, "completion_type")),
+                _ if text.ends_with(ONE_ROW_OR_ERROR) => match rows {
+                    1 => Ok(Answered::default()),
+                    _ => Err(refused(1231, "completion_type")),
+                },
                 _ if text.starts_with(EXECUTED_OR_ERROR) => self.wait_for_executed(text).await,
                 _ => self.run_one(text).await,
             };

@@ -178,7 +178,8 @@ impl WorkerSession {
         entered: &Entered,
     ) -> Tried {
         let channel = self.options.channel.clone();
-        let UnitOpening { mut text, mut statements, is_fenced } = self.opening_here(unit).await?;
+        let opening = self.opening_here(unit).await?.with_version();
+        let UnitOpening { mut text, mut statements, is_fenced, .. } = opening;
         if !is_fenced {
             text.push_str(";BEGIN");
             statements += 1;

@@ -48,11 +48,15 @@ impl WorkerSession {
         entered: &Entered,
     ) -> Result<()> {
         let channel = self.options.channel.clone();
-        let UnitOpening { mut text, mut statements, is_fenced } = self.opening_here(unit).await?;
+        let opening = self.opening_here(unit).await?;
+        let UnitOpening { mut text, mut statements, is_fenced, version } = opening;
         if is_fenced {
             // Nobody reads the number of matched rows before the COMMIT runs, so the server must: with any
-            // other number ELT is NULL, which is an error, and an error ends the packet.
-            text.push_str(";SET SESSION completion_type=ELT(ROW_COUNT(),'NO_CHAIN')");
+            // other number ELT is NULL, which is an error, and an error ends the packet. Each statement of a
+            // packet is answered by itself, so one sets both.
+            let version = version.map(|version| version + ",").unwrap_or_default();
+            let fence = "completion_type=ELT(ROW_COUNT(),'NO_CHAIN')";
+            text.push_str(&format!(";SET SESSION {version}{fence}"));
             statements += 1;
         }
         let opening = Opening { text: text.into_bytes(), statements };

@@ -55,12 +55,25 @@ pub(super) struct UnitOpening {
     /// The last is the UPDATE that has to match the checkpoint row, in the transaction of the rows. Else
     /// the transaction has not begun.
     pub(super) is_fenced: bool,
+    /// The assignment that the rows need, too.
+    pub(super) version: Option<String>,
+}
+
+impl UnitOpening {
+    /// Returns the opening with a statement for the version before it.
+    pub(super) fn with_version(mut self) -> Self {
+        if let Some(version) = self.version.take() {
+            self.text.insert_str(0, &format!("SET SESSION {version};"));
+            self.statements += 1;
+        }
+        self
+    }
 }
 
 /// Returns the statement that begins a transaction under the source's GTID.
 pub(super) fn source_opening(header: &TransactionHeader) -> UnitOpening {
     let text = format!("SET SESSION {}", as_source::identity(header));
-    UnitOpening { text, statements: 1, is_fenced: false }
+    UnitOpening { text, statements: 1, is_fenced: false, version: None }
 }
 
 impl WorkerSession {
@@ -100,11 +113,8 @@ impl WorkerSession {
         // Only images need it, and MariaDB and MySQL 5.7 lack the variable.
         let takes_images = self.options.executor == Executor::RowImage;
         let first = unit.transactions().first().filter(|_| takes_images);
-        let (text, statements) =
-            match first.and_then(|transaction| as_source::version(&transaction.relayed.header)) {
-                Some(version) => (format!("SET SESSION {version};BEGIN;{update}"), 3),
-                None => (format!("BEGIN;{update}"), 2),
-            };
-        UnitOpening { text, statements, is_fenced: true }
+        let version = first.and_then(|transaction| as_source::version(&transaction.relayed.header));
+        let text = format!("BEGIN;{update}");
+        UnitOpening { text, statements: 2, is_fenced: true, version }
     }
 }

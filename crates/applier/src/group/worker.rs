@@ -161,7 +161,7 @@ impl Worker {
     /// Returns the row at which a transaction failed, if it can be found.
     async fn failing_row(&mut self, unit: &Unit) -> Option<Box<FailingRow>> {
         let (options, tables) = (self.own.options.clone(), Arc::clone(&self.own.shared.tables));
-        let UnitOpening { text, statements, .. } = self.own.own_opening(unit);
+        let UnitOpening { text, statements, .. } = self.own.own_opening(unit).with_version();
         let failed = Failed {
             group: &unit.group,
             range: unit.range,

@@ -126,8 +126,7 @@ impl Hand {
 }
 
 impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
-    /// Reads until the pipeline ends or an error occurs. It reads files, so it needs a thread of its own
-    /// ([`crate::on_own_thread`]). The stream ends with it: what was handed over before is applied.
+    /// Reads until the pipeline ends or an error occurs. The stream ends with it: what was handed over before is applied.
     pub async fn run(mut self) -> IntakeEnd {
         match self.pass_on().await {
             Ok(never) => match never {},

@@ -20,7 +20,6 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::on_own_thread;
 
 /// The longest wait for something expected soon, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -152,7 +151,7 @@ impl Bench {
             clock: Arc::new(Stopped),
             end: self.end.clone(),
         };
-        self.running = Some(on_own_thread(move || intake.run()));
+        self.running = Some(tokio::spawn(intake.run()));
     }
 
     async fn receive(&mut self, gno: u64, body: Vec<RawEvent>) -> Result<(), SinkError> {

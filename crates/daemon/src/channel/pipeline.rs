@@ -6,7 +6,6 @@ use std::sync::Arc;
 use csa_applier::{
     AdmittedStream, Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver,
     ControlSession, Converging, ExecMode, Intake, Reachability, TargetCatalogue, TargetFacts,
-    on_own_thread,
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::SourceFacts;
@@ -21,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::info;
+use tracing::{Instrument as _, info};
 
 use super::error::ChannelError;
 use super::health::Health;
@@ -189,7 +188,7 @@ impl<'a> Pipeline<'a> {
         let _end_on_drop = end.clone().drop_guard();
         let (sender, stream) = mpsc::channel(READ_AHEAD);
         let intake = self.intake(sender, end.clone());
-        let intake = on_own_thread(move || intake.run());
+        let intake = tokio::spawn(intake.run().in_current_span());
         let watch = self.watch;
         let health = Health::keep(&self.settings.target, self.controls, watch);
         let store = Arc::clone(&self.received.store);

@@ -22,6 +22,12 @@ pub trait TransactionSink {
         placement: Placement,
     ) -> impl Future<Output = Result<(), SinkError>> + Send;
 
+    /// More events are on their way, up to [`Self::end_block`]: what is appended until then need not be seen before.
+    fn begin_block(&mut self) {}
+
+    /// Nothing more is known to come soon. A block also ends with [`Self::abandon`].
+    fn end_block(&mut self) {}
+
     /// Drops the unfinished transaction: the link was lost and the source will send it again.
     fn abandon(&mut self) -> impl Future<Output = Result<(), SinkError>> + Send;
 

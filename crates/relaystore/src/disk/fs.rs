@@ -13,6 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 use crate::disk::private::{create_private_folder, make_private, private};
 
@@ -218,6 +220,15 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
+/// Runs what may wait for the disk. On a thread of a runtime that has several, another one takes over its tasks
+/// meanwhile.
+fn in_place<T>(read: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => block_in_place(read),
+        _ => read(),
+    }
+}
+
 /// The operating system's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFs;
@@ -278,7 +289,7 @@ impl FileSystem for RealFs {
 
 impl StoredFile for File {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        FileExt::read_at(self, into, offset)
+        in_place(|| FileExt::read_at(self, into, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {

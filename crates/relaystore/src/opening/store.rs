@@ -191,9 +191,10 @@ impl RelayStore {
     pub fn inlet_and_writer(&self) -> (RelayInlet, RelayWriter) {
         let writer = self.writer.lock().take().expect("a relay store has one inlet");
         let queue = Arc::new(Queue::new(self.shared.options.wake_bytes));
-        let inlet =
-            RelayInlet::new(Arc::clone(&self.shared), Arc::clone(&queue), self.received.clone());
-        (inlet, RelayWriter::new(writer, queue))
+        let writer = RelayWriter::new(writer, Arc::clone(&self.shared), Arc::clone(&queue));
+        let shared = Arc::clone(&self.shared);
+        let inlet = RelayInlet::new(shared, queue, writer.steps(), self.received.clone());
+        (inlet, writer)
     }
 
     /// Returns a reader that begins after `executed`, skipping whole transactions in that set.

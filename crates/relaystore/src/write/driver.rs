@@ -2,17 +2,22 @@
 //! waits are those of [`RelayWriter::run`], by tokio's timer. The store runs it on a thread of its
 //! own, because a step blocks on the disk. A simulation spawns it on its single thread, where
 //! tokio's paused time makes every sync and every look for room happen at a known moment.
+//!
+//! While nothing needs the disk, the inlet takes the writer's steps itself ([`Steps::take_in_memory`]): waking a thread takes
+//! longer than they do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::yield_now;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::disk::error::Result;
+use crate::disk::error::{Error, Result};
 use crate::disk::options::SyncPolicy;
+use crate::state::shared::Shared;
 use crate::write::queue::{Item, Queue, Taken};
 use crate::write::writer::{Progress, Writer};
 
@@ -26,10 +31,23 @@ const ROOM_POLL: Duration = Duration::from_millis(20);
 /// be lost.
 #[derive(Debug)]
 pub struct RelayWriter {
+    steps: SharedSteps,
+    shared: Arc<Shared>,
+    queue: Arc<Queue>,
+}
+
+/// `None` once the writer has ended. The inlet never waits for the lock, which is held while the disk is written.
+pub(crate) type SharedSteps = Arc<Mutex<Option<Steps>>>;
+
+/// The writer, and what it has taken from the queue.
+#[derive(Debug)]
+pub(crate) struct Steps {
     writer: Writer,
     queue: Arc<Queue>,
     /// Taken from the queue, not yet by the writer.
     items: VecDeque<Item>,
+    /// The time at which [`RelayWriter::run`] takes the next step even if nothing wakes it.
+    planned: Option<Instant>,
 }
 
 /// The next occasion for a step.
@@ -46,8 +64,15 @@ pub enum NextStep {
 }
 
 impl RelayWriter {
-    pub(crate) fn new(writer: Writer, queue: Arc<Queue>) -> Self {
-        Self { writer, queue, items: VecDeque::new() }
+    pub(crate) fn new(writer: Writer, shared: Arc<Shared>, queue: Arc<Queue>) -> Self {
+        let steps =
+            Steps { writer, queue: Arc::clone(&queue), items: VecDeque::new(), planned: None };
+        Self { steps: Arc::new(Mutex::new(Some(steps))), shared, queue }
+    }
+
+    /// Returns the steps, for the inlet.
+    pub(crate) fn steps(&self) -> SharedSteps {
+        Arc::clone(&self.steps)
     }
 
     /// Runs until the inlet is dropped or the disk fails, which the inlet then reports. Needs
@@ -70,7 +95,7 @@ impl RelayWriter {
     async fn filled(&self) {
         tokio::select! {
             () = self.queue.filled() => {}
-            () = self.writer.wanted() => {}
+            () = self.shared.wanted.notified() => {}
         }
     }
 
@@ -89,13 +114,37 @@ impl RelayWriter {
 
     /// Writes what is queued as far as there is room, and syncs if it is time.
     pub fn step(&mut self) -> NextStep {
-        self.try_step().unwrap_or_else(|error| {
-            self.queue.fail(error.to_string());
-            NextStep::Never
-        })
+        self.steps.lock().as_mut().map_or(NextStep::Never, Steps::take)
+    }
+}
+
+impl Drop for RelayWriter {
+    fn drop(&mut self) {
+        // The inlet may hold the rest for longer.
+        drop(self.steps.lock().take());
+        // An inlet must not wait for a writer that is gone.
+        self.queue.fail("the writer of the relay store has ended".to_owned());
+    }
+}
+
+impl Steps {
+    fn take(&mut self) -> NextStep {
+        let next = self.try_take().unwrap_or_else(|error| self.failed(&error));
+        self.planned = match next {
+            NextStep::AtOnce => Some(Instant::now()),
+            NextStep::WhenQueued(limit) => limit.map(|limit| Instant::now() + limit),
+            NextStep::After(interval) => Some(Instant::now() + interval),
+            NextStep::Never => None,
+        };
+        next
     }
 
-    fn try_step(&mut self) -> Result<NextStep> {
+    fn failed(&self, error: &Error) -> NextStep {
+        self.queue.fail(error.to_string());
+        NextStep::Never
+    }
+
+    fn try_take(&mut self) -> Result<NextStep> {
         if self.writer.must_write_out() && self.writer.write_out()? == Progress::NoRoom {
             return Ok(NextStep::After(ROOM_POLL));
         }
@@ -104,10 +153,36 @@ impl RelayWriter {
             self.writer.sync()?;
         }
         if let NextStep::WhenQueued(limit) = &mut next {
-            let due = [self.writer.sync_due(), self.writer.write_due()];
-            *limit = due.into_iter().flatten().min();
+            *limit = self.due();
         }
         Ok(next)
+    }
+
+    /// Returns the time until something is due although nothing is queued.
+    fn due(&self) -> Option<Duration> {
+        [self.writer.sync_due(), self.writer.write_due()].into_iter().flatten().min()
+    }
+
+    /// Takes what is queued into a segment that has no file, without any wait. Returns false if the writer has to be
+    /// woken: it needs the disk for the rest, or a time has come that it does not know of.
+    pub(crate) fn take_in_memory(&mut self) -> bool {
+        if !self.items.is_empty() || !self.writer.needs_no_disk() {
+            return false;
+        }
+        self.queue.take_beside(&mut self.items);
+        self.writer.memory_only = true;
+        let taken = self.append_items();
+        self.writer.memory_only = false;
+        match taken {
+            Ok(Progress::Done) => {}
+            Ok(Progress::NoRoom) => return false,
+            Err(error) => {
+                self.failed(&error);
+                return false;
+            }
+        }
+        let is_planned = |due| self.planned.is_some_and(|at| at <= Instant::now() + due);
+        self.due().is_none_or(is_planned)
     }
 
     /// Queued items are written together, and made visible once the queue is empty.
@@ -120,25 +195,11 @@ impl RelayWriter {
             true => self.queue.take(&mut self.items),
             false => Taken::Items,
         };
-        while let Some(item) = self.items.front() {
-            match item {
-                Item::Event(event, placement) => {
-                    if self.writer.append(event, placement)? == Progress::NoRoom {
-                        return no_room;
-                    }
-                }
-                Item::Abandon => self.writer.abandon()?,
-            }
-            self.items.pop_front();
-        }
         if taken == Taken::Closed {
             // A transaction cut off by the end is dropped: the source sends it again.
             self.writer.abandon()?;
         }
-        // With more in the queue, larger writes are worth a little delay.
-        if (self.queue.is_empty() || self.writer.sync_policy() == SyncPolicy::Transaction)
-            && self.writer.flush()? == Progress::NoRoom
-        {
+        if self.append_items()? == Progress::NoRoom {
             return no_room;
         }
         Ok(match taken {
@@ -153,11 +214,23 @@ impl RelayWriter {
             },
         })
     }
-}
 
-impl Drop for RelayWriter {
-    fn drop(&mut self) {
-        // An inlet must not wait for a writer that is gone.
-        self.queue.fail("the writer of the relay store has ended".to_owned());
+    fn append_items(&mut self) -> Result<Progress> {
+        while let Some(item) = self.items.front() {
+            match item {
+                Item::Event(event, placement) => {
+                    if self.writer.append(event, placement)? == Progress::NoRoom {
+                        return Ok(Progress::NoRoom);
+                    }
+                }
+                Item::Abandon => self.writer.abandon()?,
+            }
+            self.items.pop_front();
+        }
+        // With more in the queue, larger writes are worth a little delay.
+        if self.queue.is_empty() || self.writer.sync_policy() == SyncPolicy::Transaction {
+            return self.writer.flush();
+        }
+        Ok(Progress::Done)
     }
 }

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use crate::disk::options::SyncPolicy;
 use crate::state::shared::Shared;
+use crate::write::driver::{SharedSteps, Steps};
 use crate::write::queue::{Item, Queue};
 
 /// The longest wait for the writer without another look at it.
@@ -32,13 +33,23 @@ pub struct RelayInlet {
     open: Option<Gtid>,
     /// The transaction whose first event came last.
     begun: Option<Gtid>,
+    /// More events come at once.
+    in_block: bool,
+    /// The writer's steps, which the inlet takes itself while they need no disk.
+    steps: SharedSteps,
     /// `None` if the writer is not driven by a thread.
     thread: Option<JoinHandle<()>>,
 }
 
 impl RelayInlet {
-    pub(crate) fn new(shared: Arc<Shared>, queue: Arc<Queue>, received: GtidSet) -> Self {
-        Self { queue, shared, received, open: None, begun: None, thread: None }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        queue: Arc<Queue>,
+        steps: SharedSteps,
+        received: GtidSet,
+    ) -> Self {
+        let (open, begun, in_block, thread) = (None, None, false, None);
+        Self { queue, shared, received, open, begun, in_block, steps, thread }
     }
 
     /// Has it wait for the writer's thread when it is dropped.
@@ -63,7 +74,7 @@ impl TransactionSink for RelayInlet {
             _ => None,
         };
         let ends = placement == Placement::End;
-        self.queue.send(Item::Event(event, placement)).await?;
+        self.queue.send(Item::Event(event, placement), self.in_block).await?;
         // Only now: a transaction counts as received once its end is queued.
         if begins.is_some() {
             self.open = begins;
@@ -80,12 +91,30 @@ impl TransactionSink for RelayInlet {
         Ok(())
     }
 
+    fn begin_block(&mut self) {
+        self.in_block = true;
+    }
+
+    fn end_block(&mut self) {
+        self.in_block = false;
+        if !self.queue.wants_writer() {
+            return;
+        }
+        // Whoever holds the lock is the writer. It may have found the queue empty just before.
+        let steps = self.steps.try_lock();
+        let is_done =
+            steps.is_some_and(|mut steps| steps.as_mut().is_some_and(Steps::take_in_memory));
+        if !is_done {
+            self.queue.wake_writer();
+        }
+    }
+
     async fn abandon(&mut self) -> std::result::Result<(), SinkError> {
-        self.open = None;
+        (self.open, self.in_block) = (None, false);
         if let Some(gtid) = self.begun.take() {
             self.shared.state.lock().abandons(&gtid);
         }
-        self.queue.send(Item::Abandon).await
+        self.queue.send(Item::Abandon, false).await
     }
 
     async fn stored(&mut self) {

@@ -33,9 +33,18 @@ pub(crate) struct Queue {
 struct QueueState {
     items: VecDeque<Item>,
     bytes: usize,
+    /// The end of a transaction is among the items.
+    has_end: bool,
     closed: bool,
     writer_waits: bool,
     failed: Option<String>,
+}
+
+impl QueueState {
+    fn swap(&mut self, into: &mut VecDeque<Item>) {
+        std::mem::swap(&mut self.items, into);
+        (self.bytes, self.has_end) = (0, false);
+    }
 }
 
 /// The outcome of looking into the queue.
@@ -54,9 +63,10 @@ impl Queue {
     }
 
     /// Waits while the queue is full, then adds the item. An item is queued whole or, if this
-    /// future is dropped, not at all: between the check and the push there is no await.
-    pub(crate) async fn send(&self, item: Item) -> Result<(), SinkError> {
-        let (bytes, complete) = match &item {
+    /// future is dropped, not at all: between the check and the push there is no await. With `more` to come the end
+    /// of a transaction does not wake the writer: the caller looks whether [`Self::wants_writer`] afterwards.
+    pub(crate) async fn send(&self, item: Item, more: bool) -> Result<(), SinkError> {
+        let (bytes, ends) = match &item {
             Item::Event(event, placement) => {
                 (event.len(), matches!(placement, Placement::End | Placement::Outside))
             }
@@ -72,25 +82,39 @@ impl Queue {
                 if state.items.is_empty() || state.bytes + bytes <= QUEUE_BYTES {
                     state.items.push_back(item);
                     state.bytes += bytes;
+                    state.has_end |= ends;
                     // Hardly anybody can see part of a transaction, so the writer is woken for a whole
                     // one, or once a whole batch (the writer's BATCH_BYTES) has come together.
-                    if state.writer_waits && (complete || state.bytes >= self.wake_bytes) {
-                        state.writer_waits = false;
-                        self.filled.notify_one();
+                    if ends && !more || state.bytes >= self.wake_bytes {
+                        self.wake(&mut state);
                     }
                     return Ok(());
                 }
                 // A large event may not fit although the queue is below
                 // the mark that wakes the writer.
-                if state.writer_waits {
-                    state.writer_waits = false;
-                    self.filled.notify_one();
-                }
+                self.wake(&mut state);
             }
             // A store has one inlet, which sends one item at a time: if the writer empties the
             // queue before this, `notify_one` leaves a permit, so no wake-up is missed.
             self.emptied.notified().await;
         }
+    }
+
+    fn wake(&self, state: &mut QueueState) {
+        if std::mem::take(&mut state.writer_waits) {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Returns true if the writer waits although the end of a transaction is queued.
+    pub(crate) fn wants_writer(&self) -> bool {
+        let state = self.state.lock();
+        state.writer_waits && state.has_end
+    }
+
+    /// Wakes the writer if it waits.
+    pub(crate) fn wake_writer(&self) {
+        self.wake(&mut self.state.lock());
     }
 
     /// Nothing more will be sent.
@@ -118,11 +142,16 @@ impl Queue {
             return if state.closed { Taken::Closed } else { Taken::Nothing };
         }
         state.writer_waits = false;
-        std::mem::swap(&mut state.items, into);
-        state.bytes = 0;
+        state.swap(into);
         drop(state);
         self.emptied.notify_one();
         Taken::Items
+    }
+
+    /// Swaps them for somebody else than the writer, which waits on.
+    pub(crate) fn take_beside(&self, into: &mut VecDeque<Item>) {
+        self.state.lock().swap(into);
+        // The inlet alone takes them so, and does not wait for room meanwhile.
     }
 
     pub(crate) fn has_failed(&self) -> bool {

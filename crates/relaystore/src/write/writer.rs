@@ -50,6 +50,8 @@ pub(crate) struct Writer {
     had_applier: bool,
     /// Bytes of all segments after the last write.
     used: u64,
+    /// The caller must not wait for the disk: what needs it finds no room.
+    pub(crate) memory_only: bool,
 }
 
 impl Writer {
@@ -70,6 +72,7 @@ impl Writer {
             history,
             unpublished,
             used: 0,
+            memory_only: false,
             shared,
         })
     }
@@ -194,7 +197,7 @@ impl Writer {
     /// Ends this segment and begins the next one.
     fn begin_segment(&mut self) -> Result<Progress> {
         let in_memory = self.keeps_up();
-        if !in_memory && self.write_out()? == Progress::NoRoom {
+        if !in_memory && (self.memory_only || self.write_out()? == Progress::NoRoom) {
             return Ok(Progress::NoRoom);
         }
         self.begin_segment_in(in_memory)
@@ -232,7 +235,9 @@ impl Writer {
         drop(state);
         self.shared.grown.notify_waiters();
         debug!(segment = number, "relay segment begun");
-        self.shared.purge();
+        if !self.memory_only {
+            self.shared.purge();
+        }
         Ok(Progress::Done)
     }
 
@@ -305,6 +310,9 @@ impl Writer {
         if !self.segment.is_in_memory() {
             return Ok(Progress::Done);
         }
+        if self.memory_only {
+            return Ok(Progress::NoRoom);
+        }
         // Those that are applied by now are never written.
         self.shared.purge();
         let unwritten = unwritten(&self.shared.state.lock());
@@ -336,6 +344,11 @@ impl Writer {
         Ok(Progress::Done)
     }
 
+    /// Returns true if what comes next needs no disk, as far as that can be known.
+    pub(crate) fn needs_no_disk(&self) -> bool {
+        self.segment.is_in_memory() && !self.segment_due && !self.must_write_out()
+    }
+
     /// Returns true if it is time for [`Self::write_out`].
     pub(crate) fn must_write_out(&self) -> bool {
         if !self.segment.is_in_memory() {
@@ -354,11 +367,6 @@ impl Writer {
         }
         let since = self.shared.state.lock().unwritten_since();
         since.map(|since| interval.saturating_sub(since.elapsed()))
-    }
-
-    /// Returns when a reader wants files.
-    pub(crate) async fn wanted(&self) {
-        self.shared.wanted.notified().await;
     }
 
     /// Leaves everything on disk that the target may lack, and the end of what was received.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use csa_provider::sql_text::quote;
 
 use super::TableName;
+use super::keys::Definition;
 use crate::error::Result;
 use crate::server::session::Session;
 use csa_provider::server::Vendor;
@@ -52,7 +53,7 @@ impl ReadAhead {
         session: &mut Session,
         (schema, table): &TableName,
         fold: impl Fn(String) -> String,
-        known: impl Fn(&str) -> bool,
+        known: &HashMap<TableName, Option<Definition>>,
     ) -> Result<Vec<String>> {
         // The others open every table of the schema for a question about several.
         if session.vendor() != Vendor::MySql {
@@ -69,7 +70,7 @@ impl ReadAhead {
                 .await?;
             of_schema.unread = Some(names.into_iter().map(fold).collect());
         }
-        Ok(of_schema.next(table, known))
+        Ok(of_schema.next(table, |table| known.contains_key(&(schema.clone(), table.to_owned()))))
     }
 }
 

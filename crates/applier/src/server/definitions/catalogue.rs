@@ -1,6 +1,7 @@
 //! The target's definitions, as far as they decide which groups may run at the same time.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,9 +140,10 @@ impl TargetCatalogue {
     }
 
     /// Asks until the target answers or the channel ends.
-    async fn ask<T>(
+    // An AsyncFn can't promise that its futures are Send.
+    async fn ask<T: Send>(
         &mut self,
-        question: impl AsyncFn(&mut Self) -> Result<T>,
+        question: impl for<'c> Fn(&'c mut Self) -> Asking<'c, T> + Send + Sync,
     ) -> std::result::Result<T, KeySourceError> {
         let end = self.end.clone();
         let answer = async {
@@ -176,7 +178,9 @@ impl TargetCatalogue {
             return Ok(server);
         }
         let server = self
-            .ask(async |catalogue| facts::server_uuid(catalogue.session().await?).await)
+            .ask(|catalogue| {
+                Box::pin(async { facts::server_uuid(catalogue.session().await?).await })
+            })
             .await?;
         self.gtids.server = Some(server);
         Ok(server)
@@ -193,7 +197,7 @@ impl TargetCatalogue {
     }
 
     /// Returns a session where the channel is held, once there is room for it.
-    async fn opened(&self) -> Result<Session> {
+    async fn opened(&mut self) -> Result<Session> {
         let Some(channel) = &self.channel else { return Session::connect(&self.target).await };
         let entry = (SessionClaim::Catalogue, Party::Catalogue);
         let target = self.target.in_room(channel.reachability.room());
@@ -256,11 +260,10 @@ impl TargetCatalogue {
         }
         let Some(session) = self.session.as_mut() else { return Ok(()) };
         let folds_case = self.folds_case;
-        let fold = |name: String| if folds_case { name.to_lowercase() } else { name };
+        let fold = move |name: String| if folds_case { name.to_lowercase() } else { name };
         let schema = &name.0;
-        let known =
-            |table: &str| self.known.definitions.contains_key(&(schema.clone(), table.to_owned()));
-        let tables = self.known.ahead.along_with(session, name, fold, known).await?;
+        let KnownDefinitions { ahead, definitions, .. } = &mut self.known;
+        let tables = ahead.along_with(session, name, fold, definitions).await?;
         let mut found = keys::read(session, &mut self.collations, schema, &tables, fold).await?;
         for table in tables {
             let definition = found.remove(&table);
@@ -291,6 +294,9 @@ async fn admitted(
     Ok((session, number))
 }
 
+/// A question to the target.
+type Asking<'c, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'c>>;
+
 impl KeySource for TargetCatalogue {
     async fn table(
         &mut self,
@@ -299,7 +305,11 @@ impl KeySource for TargetCatalogue {
     ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let name = (text(schema), text(table));
-        self.ask(async |catalogue| catalogue.load(&name).await).await
+        self.ask(|catalogue| {
+            let name = name.clone();
+            Box::pin(async move { catalogue.load(&name).await })
+        })
+        .await
     }
 
     async fn trigger_table(
@@ -314,23 +324,29 @@ impl KeySource for TargetCatalogue {
             quote(trigger)
         );
         let show = format!("SHOW CREATE TRIGGER {}.{}", identifier(schema), identifier(trigger));
-        self.ask(async |catalogue| {
-            let session = catalogue.session().await?;
-            let rows: Vec<String> = session.rows(&query).await?;
-            if let Some(table) = rows.into_iter().next() {
-                return Ok(Some(table));
-            }
-            // information_schema also leaves out triggers that this account may not see, so an empty
-            // result does not prove that there is none.
-            match session.run(&show).await {
-                Err(error) if matches!(error.code(), Some(NO_SUCH_TRIGGER | UNKNOWN_DATABASE)) => {
-                    Ok(None)
+        let name = format!("{schema}.{trigger}");
+        self.ask(|catalogue| {
+            let (query, show, name) = (query.clone(), show.clone(), name.clone());
+            Box::pin(async move {
+                let session = catalogue.session().await?;
+                let rows: Vec<String> = session.rows(&query).await?;
+                if let Some(table) = rows.into_iter().next() {
+                    return Ok(Some(table));
                 }
-                Err(error) => Err(error),
-                Ok(_) => Err(session
-                    .server()
-                    .unexpected(format!("the table of trigger {schema}.{trigger}"))),
-            }
+                // information_schema also leaves out triggers that this account may not see, so an empty
+                // result does not prove that there is none.
+                match session.run(&show).await {
+                    Err(error)
+                        if matches!(error.code(), Some(NO_SUCH_TRIGGER | UNKNOWN_DATABASE)) =>
+                    {
+                        Ok(None)
+                    }
+                    Err(error) => Err(error),
+                    Ok(_) => {
+                        Err(session.server().unexpected(format!("the table of trigger {name}")))
+                    }
+                }
+            })
         })
         .await
     }
@@ -339,9 +355,11 @@ impl KeySource for TargetCatalogue {
         if let Some(known) = self.known.not_transactional {
             return Ok(known);
         }
-        let found = self.ask(async |catalogue| {
-            let session = catalogue.session().await?;
-            keys::has_not_transactional(session, USER_SCHEMAS).await
+        let found = self.ask(|catalogue| {
+            Box::pin(async {
+                let session = catalogue.session().await?;
+                keys::has_not_transactional(session, USER_SCHEMAS).await
+            })
         });
         let found = found.await?;
         self.known.not_transactional = Some(found);
@@ -361,7 +379,9 @@ impl KeySource for TargetCatalogue {
         // One read before is enough where it has all, and saves a round trip per transaction.
         if !wanted.is_subset_of(&self.gtids.executed) {
             self.gtids.executed = self
-                .ask(async |catalogue| facts::executed(catalogue.session().await?).await)
+                .ask(|catalogue| {
+                    Box::pin(async { facts::executed(catalogue.session().await?).await })
+                })
                 .await?;
         }
         let server = self.server().await?;
@@ -372,10 +392,13 @@ impl KeySource for TargetCatalogue {
         if !missing.is_empty() {
             let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{missing}', {COMMIT_SECONDS})");
             self.gtids.executed = self
-                .ask(async |catalogue| {
-                    let session = catalogue.session().await?;
-                    let _: Vec<u8> = session.rows(&wait).await?;
-                    facts::executed(session).await
+                .ask(|catalogue| {
+                    let wait = wait.clone();
+                    Box::pin(async move {
+                        let session = catalogue.session().await?;
+                        let _: Vec<u8> = session.rows(&wait).await?;
+                        facts::executed(session).await
+                    })
                 })
                 .await?;
             self.gtids.lost.union(&missing.difference(&self.gtids.executed));

@@ -144,11 +144,8 @@ impl Answers {
         let generated = columns.iter().any(|(.., generated, _)| *generated);
         let is_trusted = generated_are_logged_right(&columns);
         let functional = parts.iter().any(|(_, column, ..)| column.is_none());
-        let mut primary =
-            parts.iter().filter(|(index, ..)| index.eq_ignore_ascii_case("PRIMARY")).peekable();
         let mut definition = Definition {
-            has_primary: primary.peek().is_some()
-                && primary.all(|(.., prefix, _)| prefix.is_none()),
+            has_primary: has_whole_primary(&parts),
             computes: generated
                 || functional
                 || table.has_checks
@@ -157,7 +154,7 @@ impl Answers {
             ..Definition::default()
         };
         let mut last = None;
-        let unique = parts.into_iter().filter(|(.., unique)| *unique);
+        let unique: Vec<_> = parts.into_iter().filter(|(.., unique)| *unique).collect();
         for (index, column, prefix, _) in unique {
             if last.as_ref() != Some(&index) {
                 definition.unique.push(Vec::new());
@@ -179,6 +176,13 @@ impl Answers {
         definition.columns = columns.into_iter().map(|(name, ..)| name).collect();
         Ok(definition)
     }
+}
+
+/// Returns true if there is a primary key, of whole columns.
+fn has_whole_primary(parts: &[Part]) -> bool {
+    let is_primary = |(index, ..): &&Part| index.eq_ignore_ascii_case("PRIMARY");
+    let mut primary = parts.iter().filter(is_primary).peekable();
+    primary.peek().is_some() && primary.all(|(.., prefix, _)| prefix.is_none())
 }
 
 /// Returns the rows under the names of their tables, in their order.

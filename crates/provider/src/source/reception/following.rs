@@ -74,7 +74,9 @@ impl<'a, S: TransactionSink> Following<'a, S> {
     pub(super) async fn follow(mut self) -> Result<Infallible, LinkEnd> {
         loop {
             let (event, requested) = self.next().await?;
+            self.sink.begin_block();
             let taken = self.take_block(event, requested).await;
+            self.sink.end_block();
             // An error is reported after what came before it.
             self.arrivals.show(&self.provider.status, self.clock.known());
             taken?;
