@@ -54,6 +54,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::CommitUnguarded, "applying", faults, 200),
     hunt(Bug::GtidUseUnproven, "applying, calm", calm, 50),
     hunt(Bug::KeysIgnored, "applying, calm", calm, 10),
+    hunt(Bug::LateRowsEarly, "applying, calm", calm, 10),
     hunt(Bug::OtherUniqueKeysIgnored, "applying, calm", calm, 10),
     hunt(Bug::ForeignKeysIgnored, "applying, calm", calm, 10),
     hunt(Bug::LastRowsLeftOut, "applying, calm", calm, 50),

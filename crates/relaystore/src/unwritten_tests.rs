@@ -57,6 +57,18 @@ impl Running {
         sleep(A_MOMENT).await;
     }
 
+    /// Transactions arrive together.
+    async fn block(&mut self, transactions: &[&[usize]]) {
+        self.inlet.begin_block();
+        for sizes in transactions {
+            self.received += 1;
+            for (event, placement) in transaction(self.received, sizes) {
+                self.inlet.append(event, placement).await.expect("room");
+            }
+        }
+        self.inlet.end_block();
+    }
+
     /// The target commits the next transaction.
     fn apply(&mut self) -> u64 {
         let relayed = self.reader.next_now().expect("readable").expect("one more");
@@ -126,6 +138,53 @@ async fn a_target_that_keeps_up_has_nothing_written() {
     fs.crash(7);
     let running = Running::start(fs, 400).await;
     assert_eq!(running.received, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_needs_no_writer_while_nothing_needs_the_disk() {
+    let mut running = Running::start(MemoryFs::new(1), 0).await;
+    // The first segment begins, and the pace is known.
+    for gno in 1..=20 {
+        running.receive(&[100]).await;
+        assert_eq!(running.apply(), gno);
+        sleep(SYNC / 10).await;
+    }
+    // The writer does not run before this task waits for something.
+    running.block(&[&[100], &[50, 50]]).await;
+    assert_eq!((running.apply(), running.apply()), (21, 22));
+    assert_eq!(running.written(), 0);
+    // What the target lacks is written in time, although the writer slept when it came.
+    running.block(&[&[100]]).await;
+    sleep(SYNC + A_MOMENT).await;
+    assert!(running.on_disk().ends_with(&[23]));
+    // With a file the writer writes, and is woken.
+    running.block(&[&[100], &[100]]).await;
+    assert!(
+        running.reader.next_now().expect("readable").is_some_and(|it| it.header.gtid.gno == 23)
+    );
+    assert!(running.reader.next_now().expect("readable").is_none());
+    sleep(A_MOMENT).await;
+    assert!(running.on_disk().ends_with(&[24, 25]));
+}
+
+/// An event that is larger than a batch needs a file, and so does more than the memory takes.
+#[tokio::test(start_paused = true)]
+async fn a_block_that_memory_does_not_take_is_left_to_the_writer() {
+    for sizes in [vec![vec![RelayStoreOptions::WAKE_BYTES + 1]], vec![vec![100_000; 6]; 2]] {
+        let mut running = Running::start(MemoryFs::new(1), 0).await;
+        for gno in 1..=20 {
+            running.receive(&[100]).await;
+            assert_eq!(running.apply(), gno);
+            sleep(SYNC / 10).await;
+        }
+        let transactions: Vec<_> = sizes.iter().map(Vec::as_slice).collect();
+        running.block(&transactions).await;
+        sleep(A_MOMENT).await;
+        assert!(running.written() > 0);
+        for gno in 21..21 + sizes.len() as u64 {
+            assert_eq!(running.apply(), gno);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use crate::keys::{TableId, TableKeys};
 /// The reason the definitions can't be read.
 pub type KeySourceError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the target says, unless it can't be asked.
+/// The target's answer, or why it can't be asked.
 pub type Answer<T> = std::result::Result<T, KeySourceError>;
 
 /// The source of the tables' keys: the target's definitions, as they are once everything before the

@@ -19,7 +19,7 @@ use crate::error::{Error, Fence, Result};
 use crate::options::TargetGtids;
 use crate::rows::binlog_statements::Step;
 use crate::rows::executor::{Opening, RowExecutor};
-use crate::rows::steps::Steps;
+use crate::rows::steps::{LatePart, Steps};
 use crate::server::row_session;
 
 const ACCESS_DENIED: u16 = 1227;
@@ -86,11 +86,22 @@ impl WorkerSession {
             return Ok(());
         }
         self.send(unit, &mut steps, &mut rows, entered).await?;
-        if let Some(dependency) = steps.late_dependency {
-            let held_back = || late_rows(&unit.group, low_water);
-            self.wait_for(dependency, held_back, entered).await?;
+        let mut sent = low_water;
+        while let Some(LatePart { after, mut images }) = steps.next_late() {
+            let held_back = || late_rows(&unit.group, sent);
+            self.wait_for(after, held_back, entered).await?;
             entered.now(SessionState::Applying);
-            self.send_late(&mut steps, &mut rows).await?;
+            sent = after;
+            steps.sent(images.iter().map(|images| images.events.len()).sum());
+            let is_end = steps.are_late_sent() && self.may_commit_with_last(unit, &rows);
+            let last = if is_end { images.pop() } else { None };
+            let session = self.session().await?;
+            for images in images {
+                rows.send(session, None, images).await?;
+            }
+            if let Some(last) = last {
+                return Ok(self.commit_with_last(unit, last, &mut rows, entered).await?);
+            }
         }
         // Frees the group's statements while it waits for its turn.
         drop(steps);
@@ -144,17 +155,6 @@ impl WorkerSession {
             }
             _ => Ok(false),
         }
-    }
-
-    /// Sends the rows that had to wait for other groups.
-    async fn send_late(&mut self, steps: &mut Steps, rows: &mut RowExecutor) -> Result<()> {
-        let session = self.session().await?;
-        while let Some(images) = steps.next_late() {
-            let bytes = images.events.len();
-            rows.send(session, None, images).await?;
-            steps.sent(bytes);
-        }
-        Ok(())
     }
 
     /// Returns the statements before the unit's rows on this session.

@@ -3,9 +3,10 @@
 //! 1. `commit_series` (series.rs) sends many transactions that commit one by one.
 //! 2. `pass_over` commits nothing: the target has the unit already, and only its turn is passed on.
 //! 3. `commit_with_rows` sends the rows and their COMMIT in one packet, where the unit need not wait for its turn.
-//! 4. `commit_chained` sends COMMIT while the one before it is under way; the target keeps them in order
+//! 4. `commit_with_last` does so with the last of the rows that had to wait for the group before.
+//! 5. `commit_chained` sends COMMIT while the one before it is under way; the target keeps them in order
 //!    (commit_chain.rs).
-//! 5. `commit_in_turn` sends COMMIT once everything before it is committed, or, out of commit order, at once.
+//! 6. `commit_in_turn` sends COMMIT once everything before it is committed, or, out of commit order, at once.
 //!
 //! Transactions that run alone, on the session that keeps the channel, end in crate::statement.
 
@@ -18,6 +19,7 @@ use super::unit::{Unit, UnitOpening};
 use super::worker_session::WorkerSession;
 use crate::activity::{Entered, SessionState};
 use crate::error::{Error, Fence, Invariant, Result};
+use crate::options::TargetGtids;
 use crate::rows::binlog_statements::RowImages;
 use crate::rows::executor::{Opening, RowExecutor};
 use crate::server::session::Session;
@@ -53,7 +55,7 @@ impl WorkerSession {
         if is_fenced {
             // Nobody reads the number of matched rows before the COMMIT runs, so the server must: with any
             // other number ELT is NULL, which is an error, and an error ends the packet. Each statement of a
-            // packet is answered by itself, so one sets both.
+            // packet has an answer of its own, so one sets both.
             let version = version.map(|version| version + ",").unwrap_or_default();
             let fence = "completion_type=ELT(ROW_COUNT(),'NO_CHAIN')";
             text.push_str(&format!(";SET SESSION {version}{fence}"));
@@ -71,6 +73,29 @@ impl WorkerSession {
         };
         let applied = self.record(unit, send).await?;
         if let Some(applied) = applied.filter(|_| is_fenced) {
+            entered.since(SessionState::Committing, applied);
+        }
+        Ok(())
+    }
+
+    /// Returns true if the rows that are left can be sent with the COMMIT. Under the source's GTID that has to find out
+    /// more.
+    pub(super) fn may_commit_with_last(&self, unit: &Unit, rows: &RowExecutor) -> bool {
+        self.target.gtids != TargetGtids::Source && self.may_commit_at_once(unit, rows)
+    }
+
+    /// Sends the rows that are left and COMMIT in one packet: all later groups wait for this one.
+    pub(super) async fn commit_with_last(
+        &mut self,
+        unit: &Unit,
+        last: RowImages,
+        rows: &mut RowExecutor,
+        entered: &Entered,
+    ) -> Result<()> {
+        let send = async |session: &mut Session| {
+            rows.send_and_end(session, Opening::default(), last, "COMMIT").await
+        };
+        if let Some(applied) = self.record(unit, send).await? {
             entered.since(SessionState::Committing, applied);
         }
         Ok(())

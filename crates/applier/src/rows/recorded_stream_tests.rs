@@ -15,6 +15,7 @@ use csa_relaystore::read::{RelayedTransaction, TransactionBody};
 use csa_scheduler::admission::Admission;
 use csa_scheduler::key_source::{KeySource, KeySourceError};
 use csa_scheduler::keys::{KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
+use csa_scheduler::sequence::Sequence;
 
 use crate::options::RowImageColumns;
 use crate::rows::binlog_statements::{Framing, RowImageCutter, Step};
@@ -196,8 +197,13 @@ fn transaction(
     };
     let mut steps = Vec::new();
     if admitted.is_keyed() {
-        let merged =
-            merge(std::slice::from_ref(&admitted), LIMIT, RowImageColumns::Full, |_| false);
+        let merged = merge(
+            std::slice::from_ref(&admitted),
+            Sequence::new(1),
+            LIMIT,
+            RowImageColumns::Full,
+            |_| None,
+        );
         steps.extend(merged.expect("whole rows").free.into_iter().map(Step::RowImages));
     } else {
         let mut cutter = RowImageCutter::new(LIMIT, Framing::Own);

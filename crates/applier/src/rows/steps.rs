@@ -12,6 +12,7 @@ use csa_scheduler::sequence::Sequence;
 use tokio::sync::mpsc;
 
 use super::merge;
+pub(crate) use super::merge::LatePart;
 use crate::activity::GroupProgress;
 use crate::error::{Error, Result};
 use crate::options::RowImageColumns;
@@ -26,9 +27,8 @@ const ROWS_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Steps {
     free: Source,
-    /// Images that are sent once the groups up to this one are committed.
-    late: std::vec::IntoIter<RowImages>,
-    pub(crate) late_dependency: Option<Sequence>,
+    /// Images that have to wait for other groups.
+    late: std::vec::IntoIter<LatePart>,
     progress: Arc<GroupProgress>,
 }
 
@@ -59,10 +59,10 @@ impl Steps {
             let group = Arc::clone(&group);
             move || {
                 let in_the_way = |key| {
-                    let earlier = group.late.get(&key).copied().unwrap_or_default();
-                    earlier > low_water.get()
+                    let earlier = group.late.get(&key).copied().map(Sequence::new);
+                    earlier.filter(|earlier| *earlier > low_water)
                 };
-                merge::merge(slice(&group, range), limit, columns, in_the_way)
+                merge::merge(slice(&group, range), group.sequence, limit, columns, in_the_way)
             }
         };
         let rows: usize = slice(&group, range).iter().map(AdmittedTransaction::rows).sum();
@@ -75,14 +75,12 @@ impl Steps {
             merged.map_err(|source| Error::Task { task: "the merge of rows", source })??;
         Ok(Self {
             progress: {
-                let all = merged.free.iter().chain(&merged.late);
+                let late = merged.late.iter().flat_map(|part| &part.images);
+                let all = merged.free.iter().chain(late);
                 let bytes: usize = all.map(|images| images.events.len()).sum();
                 progress.begin(bytes as u64);
                 Arc::clone(progress)
             },
-            late_dependency: (!merged.late.is_empty())
-                .then(|| group.late.values().max().copied().map(Sequence::new))
-                .flatten(),
             free: Source::Merged(merged.free.into_iter()),
             late: merged.late.into_iter(),
         })
@@ -171,7 +169,6 @@ impl Steps {
         Self {
             free: Source::Cut(steps),
             late: Vec::new().into_iter(),
-            late_dependency: None,
             progress: Arc::clone(progress),
         }
     }
@@ -226,9 +223,14 @@ impl Steps {
         }
     }
 
-    /// Returns the next step that has to wait.
-    pub(crate) fn next_late(&mut self) -> Option<RowImages> {
+    /// Returns the next images that have to wait.
+    pub(crate) fn next_late(&mut self) -> Option<LatePart> {
         self.late.next()
+    }
+
+    /// Returns true if no images are left that have to wait.
+    pub(crate) fn are_late_sent(&self) -> bool {
+        self.late.len() == 0
     }
 }
 

@@ -17,6 +17,8 @@ pub enum Bug {
     KeysIgnored,
     /// Only the first unique key of a table counts.
     OtherUniqueKeysIgnored,
+    /// Rows that wait for the group just before theirs are sent with those that wait for earlier ones.
+    LateRowsEarly,
     /// References to other tables make no group wait.
     ForeignKeysIgnored,
     /// A group's checkpoint row is written whatever its epoch.

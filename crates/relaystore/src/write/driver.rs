@@ -164,7 +164,7 @@ impl Steps {
     }
 
     /// Takes what is queued into a segment that has no file, without any wait. Returns false if the writer has to be
-    /// woken: it needs the disk for the rest, or a time has come that it does not know of.
+    /// woken: it needs the disk for the rest, or something is due that it does not know of.
     pub(crate) fn take_in_memory(&mut self) -> bool {
         if !self.items.is_empty() || !self.writer.needs_no_disk() {
             return false;

@@ -4,6 +4,7 @@
 //! their order does not matter, and they are collected by table and operation. Repeated changes of
 //! one row are folded into one. What can't be folded closes the stage and opens the next.
 
+mod late;
 mod minimal;
 mod stage;
 mod writer;
@@ -12,11 +13,14 @@ mod writer;
 mod tests;
 
 use csa_scheduler::admission::AdmittedTransaction;
+use csa_scheduler::sequence::Sequence;
 
 use crate::error::Result;
 use crate::options::RowImageColumns;
 use crate::rows::binlog_statements::RowImages;
 
+pub(crate) use late::LatePart;
+use late::LateRows;
 use stage::{ChangedRow, Stage};
 use writer::StatementWriter;
 
@@ -24,25 +28,26 @@ use writer::StatementWriter;
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
     pub(crate) free: Vec<RowImages>,
-    /// Images that are sent after the others, once the groups in the way are committed.
-    pub(crate) late: Vec<RowImages>,
+    /// Images that are sent after the others, in this order.
+    pub(crate) late: Vec<LatePart>,
 }
 
-/// Merges a group's changes into statements of at most about `limit` bytes of row images, with
-/// those columns. Rows with a key for which `is_late` holds come last, with all rows whose order
-/// relative to them matters.
+/// Merges the changes of group `own` into statements of at most about `limit` bytes of row images, with
+/// those columns. Rows with a key for which `in_the_way` names an earlier group come last, with all rows whose
+/// order relative to them matters.
 ///
 /// # Errors
 /// A row does not lie in its event.
 pub(crate) fn merge(
     transactions: &[AdmittedTransaction],
+    own: Sequence,
     limit: usize,
     columns: RowImageColumns,
-    is_late: impl Fn(u64) -> bool,
+    in_the_way: impl Fn(u64) -> Option<Sequence>,
 ) -> Result<Merged> {
     let rows: usize = transactions.iter().map(AdmittedTransaction::rows).sum();
     let mut free = StatementWriter::new(limit);
-    let mut late = StatementWriter::new(limit);
+    let mut late = LateRows::new(own, limit);
     let mut stage = Stage::new(rows, columns);
     for transaction in transactions {
         let Some(changes) = &transaction.changes else { continue };
@@ -52,7 +57,7 @@ pub(crate) fn merge(
             for row in block.rows.0..block.rows.1 {
                 let row = ChangedRow { changes, block, row: row as usize, session };
                 if !stage.take(&row)? {
-                    stage.write(&mut free, &mut late, &is_late);
+                    stage.write(&mut free, &mut late, &in_the_way);
                     stage.clear();
                     // An empty stage takes anything.
                     stage.take(&row)?;
@@ -60,6 +65,6 @@ pub(crate) fn merge(
             }
         }
     }
-    stage.write(&mut free, &mut late, &is_late);
+    stage.write(&mut free, &mut late, &in_the_way);
     Ok(Merged { free: free.finish(), late: late.finish() })
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use csa_provider::binlog::{RowsKind, SessionContext};
 use csa_scheduler::changes::{RowChanges, RowsBlock};
 use csa_scheduler::keys::{KeyMap, KeyRole, KeyUse};
+use csa_scheduler::sequence::Sequence;
 
+use super::late::LateRows;
 use super::minimal::MinimalImages;
 use super::writer::{EventHead, StatementWriter};
 use crate::error::{Error, Invariant, Result};
@@ -235,30 +237,43 @@ impl<'a> Stage<'a> {
     pub(super) fn write(
         &self,
         free: &mut StatementWriter,
-        late: &mut StatementWriter,
-        is_late: &impl Fn(u64) -> bool,
+        late: &mut LateRows,
+        in_the_way: &impl Fn(u64) -> Option<Sequence>,
     ) {
-        let all_late = !late.is_empty();
-        let mut flags: Vec<bool> = self.entries.iter().map(|_| all_late).collect();
-        if !all_late {
-            self.mark_late(&mut flags, is_late);
+        let earlier = self.earlier_groups(in_the_way);
+        if !late.is_empty() {
+            let last = earlier.iter().flatten().max().copied().unwrap_or_default();
+            write_entries(self.entries.iter(), self.columns, &mut late.rest(last).writer);
+            return;
         }
-        for (writer, wanted) in [(free, false), (late, true)] {
-            let entries = self.entries.iter().zip(&flags);
-            let entries = entries.filter(|(_, late)| **late == wanted).map(|(entry, _)| entry);
-            write_entries(entries, self.columns, writer);
+        let entries = || self.entries.iter().zip(&earlier);
+        let is_free = entries().filter(|(_, earlier)| earlier.is_none());
+        write_entries(is_free.map(|(entry, _)| entry), self.columns, free);
+        for near in [false, true] {
+            let in_part =
+                |earlier: &Option<Sequence>| earlier.is_some_and(|it| late.is_near(it) == near);
+            let entries: Vec<_> = entries().filter(|(_, earlier)| in_part(earlier)).collect();
+            let Some(last) = entries.iter().filter_map(|(_, earlier)| **earlier).max() else {
+                continue;
+            };
+            let entries = entries.into_iter().map(|(entry, _)| entry);
+            write_entries(entries, self.columns, &mut late.part(last).writer);
         }
     }
 
-    fn mark_late(&self, flags: &mut [bool], is_late: &impl Fn(u64) -> bool) {
-        let mut related = false;
+    /// Returns the last group that each entry has to wait for.
+    fn earlier_groups(
+        &self,
+        in_the_way: &impl Fn(u64) -> Option<Sequence>,
+    ) -> Vec<Option<Sequence>> {
+        let mut groups = vec![None; self.entries.len()];
+        let (mut related, mut last) = (false, None);
         for (&key, holder) in &self.keys {
-            if !is_late(key) {
-                continue;
-            }
+            let Some(earlier) = in_the_way(key) else { continue };
+            last = last.max(Some(earlier));
             if let Some(entry) = holder.writer.checked_sub(1) {
-                if let Some(flag) = flags.get_mut(entry as usize) {
-                    *flag = true;
+                if let Some(group) = groups.get_mut(entry as usize) {
+                    *group = earlier.max(group.unwrap_or_default()).into();
                 }
                 related |= self.is_related(entry as usize);
             }
@@ -266,10 +281,13 @@ impl<'a> Stage<'a> {
             related |= holder.readers != 0;
         }
         if related {
-            for (index, flag) in flags.iter_mut().enumerate() {
-                *flag |= self.is_related(index);
+            for (index, group) in groups.iter_mut().enumerate() {
+                if self.is_related(index) {
+                    *group = last;
+                }
             }
         }
+        groups
     }
 
     fn is_related(&self, entry: usize) -> bool {

@@ -16,6 +16,7 @@ use csa_relaystore::read::{RelayedTransaction, TransactionBody};
 use csa_scheduler::admission::{Admission, AdmittedTransaction};
 use csa_scheduler::key_source::{KeySource, KeySourceError};
 use csa_scheduler::keys::{ForeignKey, KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
+use csa_scheduler::sequence::Sequence;
 use proptest::prelude::*;
 
 use super::merge;
@@ -247,6 +248,8 @@ fn touches(change: &Change, keys: &[u64]) -> bool {
     changes.keys.iter().any(|key| keys.contains(&key.key()))
 }
 
+const OWN: Sequence = Sequence::new(100);
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
@@ -287,7 +290,10 @@ proptest! {
             .map(|key| key.key())
             .filter(|key| key % 100 < late)
             .collect();
-        let merged = merge(&admitted, limit, columns, |key| late.contains(&key)).expect("whole rows");
+        // Each of them waits for one of the groups before this one.
+        let earlier = |key: u64| Sequence::new(OWN.get() - 1 - key / 100 % 40);
+        let in_the_way = |key| late.contains(&key).then(|| earlier(key));
+        let merged = merge(&admitted, OWN, limit, columns, in_the_way).expect("whole rows");
         let mut target = start;
         for statement in &merged.free {
             let changes = changes_of(&statement.events);
@@ -300,9 +306,15 @@ proptest! {
             }
             prop_assert!(!statement.is_undone || target == before);
         }
-        for statement in &merged.late {
-            for change in changes_of(&statement.events) {
-                target.apply(target.completed(change)).map_err(TestCaseError::fail)?;
+        let mut committed = Sequence::default();
+        for part in &merged.late {
+            committed = committed.max(part.after);
+            prop_assert!(!part.images.is_empty());
+            for change in part.images.iter().flat_map(|statement| changes_of(&statement.events)) {
+                let change = target.completed(change);
+                let waits_on: Vec<_> = late.iter().filter(|key| earlier(**key) > committed).copied().collect();
+                prop_assert!(!touches(&change, &waits_on), "{change:?} is sent too early");
+                target.apply(change).map_err(TestCaseError::fail)?;
             }
         }
         prop_assert_eq!(target, end);
@@ -323,7 +335,7 @@ fn rows_of_two_sessions_share_no_statement_where_that_matters() {
             })
             .collect();
         let merged =
-            merge(&admitted, 4 << 20, RowImageColumns::Full, |_| false).expect("whole rows");
+            merge(&admitted, OWN, 4 << 20, RowImageColumns::Full, |_| None).expect("whole rows");
         let statements = merged.free.into_iter();
         let zone = |images: &RowImages| images.session.as_ref()?.time_zone.clone();
         statements.map(|images| (zone(&images), changes_of(&images.events).len())).collect()
@@ -346,7 +358,8 @@ fn repeated_updates_of_a_row_become_one() {
             admission.admit_now(transaction(gno, &[change]), None, true).expect("known")
         })
         .collect();
-    let merged = merge(&admitted, 4 << 20, RowImageColumns::Full, |_| false).expect("whole rows");
+    let merged =
+        merge(&admitted, OWN, 4 << 20, RowImageColumns::Full, |_| None).expect("whole rows");
     assert_eq!((merged.free.len(), merged.late.len()), (1, 0));
     let changes = changes_of(&merged.free[0].events);
     assert_eq!(changes.len(), 1);
@@ -362,7 +375,7 @@ fn minimal_images_have_the_key_before_and_the_changed_columns_after() {
             changes.iter().map(|&(before, after)| Change { table, before, after }).collect();
         let mut admission = Admission::new(Definitions);
         let admitted = admission.admit_now(transaction(1, &changes), None, true).expect("known");
-        let merged = merge(&[admitted], 4 << 20, RowImageColumns::Minimal, |_| false);
+        let merged = merge(&[admitted], OWN, 4 << 20, RowImageColumns::Minimal, |_| None);
         let merged = merged.expect("whole rows");
         let changes = changes_of(&merged.free[0].events).into_iter();
         changes.map(|sent| (sent.before, sent.after)).collect::<Vec<_>>()
@@ -396,7 +409,7 @@ fn changes_that_undo_each_other_are_known_as_such() {
         let is_undone = |changes: &[Change]| {
             let mut admission = Admission::new(Definitions);
             let admitted = admission.admit_now(transaction(1, changes), None, true).expect("known");
-            let merged = merge(&[admitted], 4 << 20, columns, |_| false).expect("whole rows");
+            let merged = merge(&[admitted], OWN, 4 << 20, columns, |_| None).expect("whole rows");
             merged.free.iter().map(|images| images.is_undone).collect::<Vec<_>>()
         };
         assert_eq!(is_undone(&[update(3, 4), update(4, 3)]), [true]);

@@ -95,11 +95,6 @@ impl StatementWriter {
         }
     }
 
-    /// Returns true if nothing was written.
-    pub(super) fn is_empty(&self) -> bool {
-        self.statements.is_empty() && self.rows.is_empty()
-    }
-
     /// True if the statement has rows of another session, and the session matters to both.
     fn is_of_another(&self, head: &EventHead<'_>) -> bool {
         head.session.is_some() && self.session.is_some() && self.session.as_ref() != head.session
