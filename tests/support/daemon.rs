@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 pub use commands::Said;
 
-use crate::{DaemonBuilder, Server, scratch};
+use crate::{DaemonBuilder, Server, scratch, until_next_look};
 
 /// How long a start, a stop or an expected exit may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -434,7 +434,7 @@ impl Daemon {
                     self.log_tail()
                 );
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(until_next_look(started.elapsed())).await;
         }
     }
 }

@@ -49,7 +49,14 @@ pub use scratch::measure;
 pub use server::Server;
 pub use tools::{browse, tool};
 
-/// Polls `condition` every 20 ms until it holds.
+/// Returns the pause between two looks at something that is awaited for so long already. A look often opens a connection, and
+/// tests beside this one need the processors.
+#[must_use]
+pub fn until_next_look(waited: Duration) -> Duration {
+    (waited / 16).clamp(Duration::from_millis(20), Duration::from_millis(100))
+}
+
+/// Polls `condition` until it holds, at first every 20 ms and later every 100 ms.
 ///
 /// # Panics
 /// After `deadline`, naming `what`.
@@ -60,6 +67,6 @@ where
     let started = Instant::now();
     while !condition().await {
         assert!(started.elapsed() < deadline, "{what}: not within {deadline:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(until_next_look(started.elapsed())).await;
     }
 }

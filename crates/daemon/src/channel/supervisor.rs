@@ -38,24 +38,41 @@ pub(crate) struct Supervisor {
     span: Span,
     watch: Watch,
     controls: Controls,
-    /// The settings for the next start, from the last one on.
-    settings: Mutex<Arc<ChannelSettings>>,
-    started_with: Mutex<Arc<ChannelSettings>>,
+    settings: KeptSettings,
     // Held through a whole command, so that commands follow one another. Taken before every other
     // lock here and in reception.
     state: AsyncMutex<RunState>,
     reception: Arc<Reception>,
-    /// The process's: `stop` lets running groups finish, `kill` gives them up.
-    stop: CancellationToken,
-    kill: CancellationToken,
-    /// No longer in the configuration; set under `state`, for good.
-    removed: CancellationToken,
-    /// In a fleet: why the channel must not run here, in words; changed under `state`.
-    elsewhere: Mutex<Option<String>>,
+    process: ProcessEnd,
+    hindrance: Hindrance,
     kept: Arc<KeptPreflight>,
     /// Figures of the events that are sent.
     tally: Arc<Tally>,
     rounds: RoundsStatus,
+}
+
+/// The settings, which a reload may change.
+#[derive(Debug)]
+struct KeptSettings {
+    /// The settings for the next start, from the last one on.
+    next: Mutex<Arc<ChannelSettings>>,
+    started_with: Mutex<Arc<ChannelSettings>>,
+}
+
+/// The end of the process: `stop` lets running groups finish, `kill` gives them up.
+#[derive(Debug)]
+struct ProcessEnd {
+    stop: CancellationToken,
+    kill: CancellationToken,
+}
+
+/// The reason why the channel must not start, changed under `state`.
+#[derive(Debug, Default)]
+struct Hindrance {
+    /// It is no longer in the configuration; set for good.
+    removed: CancellationToken,
+    /// In a fleet it must not run here, for this reason in words.
+    elsewhere: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -93,13 +110,13 @@ impl Supervisor {
             reception: Arc::new(Reception::new(watch.clone(), stop.clone())),
             watch,
             controls,
-            started_with: Mutex::new(Arc::clone(&settings)),
-            settings: Mutex::new(settings),
+            settings: KeptSettings {
+                started_with: Mutex::new(Arc::clone(&settings)),
+                next: Mutex::new(settings),
+            },
             state: AsyncMutex::new(RunState { life: None, outcome: Ok(()) }),
-            stop,
-            kill,
-            removed: CancellationToken::new(),
-            elsewhere: Mutex::default(),
+            process: ProcessEnd { stop, kill },
+            hindrance: Hindrance::default(),
             kept: Arc::default(),
             tally: Arc::default(),
             rounds: RoundsStatus::default(),
@@ -173,16 +190,16 @@ impl Supervisor {
 
     /// Returns the settings for the next start.
     pub(crate) fn settings(&self) -> Arc<ChannelSettings> {
-        Arc::clone(&self.settings.lock())
+        Arc::clone(&self.settings.next.lock())
     }
 
     /// Returns the settings of the current run, or of the last.
     pub(crate) fn started_with(&self) -> Arc<ChannelSettings> {
-        Arc::clone(&self.started_with.lock())
+        Arc::clone(&self.settings.started_with.lock())
     }
 
     pub(crate) fn set_settings(&self, settings: ChannelSettings) {
-        *self.settings.lock() = Arc::new(settings);
+        *self.settings.next.lock() = Arc::new(settings);
     }
 
     /// Checks both servers; writes nothing. Returns the reason why a server does not answer.
@@ -214,7 +231,7 @@ impl Supervisor {
     /// Starts a channel that this daemon has claimed.
     pub(crate) async fn claimed(&self) {
         let mut state = self.state.lock().await;
-        *self.elsewhere.lock() = None;
+        *self.hindrance.elsewhere.lock() = None;
         if !state.is_alive() && self.check_present().is_ok() {
             self.begin(&mut state);
         }
@@ -224,7 +241,7 @@ impl Supervisor {
     /// again.
     pub(crate) async fn give_away(&self, patience: Duration) {
         let mut state = self.state.lock().await;
-        *self.elsewhere.lock() = Some("given away".to_owned());
+        *self.hindrance.elsewhere.lock() = Some("given away".to_owned());
         if state.is_alive() {
             self.end(&mut state, patience).await;
         }
@@ -234,19 +251,21 @@ impl Supervisor {
 
     /// Says why the channel does not run here; for one that does not.
     pub(crate) fn show_elsewhere(&self, detail: &str) {
-        *self.elsewhere.lock() = Some(detail.to_owned());
+        *self.hindrance.elsewhere.lock() = Some(detail.to_owned());
         self.watch.standing_by(detail);
     }
 
     fn begin(&self, state: &mut RunState) {
         let channel = self.channel();
-        let before =
-            std::mem::replace(&mut *self.started_with.lock(), Arc::clone(&channel.settings));
+        let before = std::mem::replace(
+            &mut *self.settings.started_with.lock(),
+            Arc::clone(&channel.settings),
+        );
         // A value set by hand remains, unless the file has changed since.
         // Before the task, which begins at the gate with the end of this run.
         let until = &channel.settings.until;
         self.controls.until().start((*until != before.until).then(|| until.clone()));
-        let (stop, kill) = (self.stop.child_token(), self.kill.child_token());
+        let (stop, kill) = (self.process.stop.child_token(), self.process.kill.child_token());
         let watch = self.watch.clone();
         // Before the task, whose reports it would overwrite.
         watch.starting(&channel.settings);
@@ -311,7 +330,7 @@ impl Supervisor {
     /// running groups finished.
     pub(crate) async fn remove(&self, patience: Duration) -> bool {
         let mut state = self.state.lock().await;
-        self.removed.cancel();
+        self.hindrance.removed.cancel();
         let drained = !state.is_alive() || self.end(&mut state, patience).await;
         self.end_reception().await;
         drained

@@ -31,7 +31,7 @@ impl Mover<'_> {
         if let Some(away) = away {
             return Err(Failure::Runtime(away));
         }
-        check_servers(self.forward, self.reverse, &self.from, &self.to).await?;
+        check_servers(self.forward(), self.reverse(), &self.from, &self.to).await?;
         if facts.from != Some(Access::Open) {
             return Err(Failure::Input(format!(
                 "{} {}; the applications have to use it",
@@ -47,10 +47,10 @@ impl Mover<'_> {
         }
         let mut last = String::new();
         while self.waits_for_channels() {
-            let view = self.daemon.view(&self.forward.name)?;
+            let view = self.daemon.view(&self.forward().name)?;
             let words = format!(
                 "channel {} is {}: {}",
-                self.forward.name,
+                self.forward().name,
                 view.state.name(),
                 view.state_detail
             );
@@ -99,7 +99,7 @@ impl Mover<'_> {
                 said(facts.to)
             )));
         }
-        for channel in [self.reverse, self.forward] {
+        for channel in [self.reverse(), self.forward()] {
             self.daemon.command(&channel.name, "stop")?;
             self.daemon
                 .tell(&format!("channel {} is stopped until the daemon restarts", channel.name));

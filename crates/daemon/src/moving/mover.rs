@@ -48,9 +48,6 @@ pub(crate) struct Mover<'a> {
     pub(super) pair: Pair<'a>,
     pub(super) daemon: &'a dyn Daemon,
     pub(super) direction: Direction,
-    /// The channel from the server that the applications leave, and the one back to it.
-    pub(super) forward: &'a ChannelSettings,
-    pub(super) reverse: &'a ChannelSettings,
     pub(super) from: Server,
     pub(super) to: Server,
     pub(super) fence: Fence,
@@ -74,12 +71,9 @@ impl<'a> Mover<'a> {
         let directory = pair.up.directory().to_owned();
         let file = JournalFile::open(&directory).map_err(Failure::Runtime)?;
         let [from, to] = pair.servers(direction).map(Server::new);
-        let [forward, reverse] = pair.channels(direction);
         let mut mover = Self {
             fence: pair.fence(),
             journal: Journal::new(direction, 0, now_micros(), &crate::notify::host()),
-            forward,
-            reverse,
             from,
             to,
             file,
@@ -94,6 +88,18 @@ impl<'a> Mover<'a> {
         mover.from.lock(&lock);
         mover.to.lock(&lock);
         Ok(mover)
+    }
+
+    /// Returns the channel from the server that the applications leave.
+    pub(super) fn forward(&self) -> &'a ChannelSettings {
+        let [forward, _] = self.pair.channels(self.direction);
+        forward
+    }
+
+    /// Returns the channel back to that server.
+    pub(super) fn reverse(&self) -> &'a ChannelSettings {
+        let [_, reverse] = self.pair.channels(self.direction);
+        reverse
     }
 
     pub(crate) fn stop_with(&mut self, stop: CancellationToken) {
@@ -267,7 +273,7 @@ impl<'a> Mover<'a> {
 
     /// Looks whether everything is ready, and begins the journal. Nothing else is touched.
     async fn begin(&mut self) -> Result<(), Failure> {
-        check_servers(self.forward, self.reverse, &self.from, &self.to).await?;
+        check_servers(self.forward(), self.reverse(), &self.from, &self.to).await?;
         let found = self.problems().await?;
         if !found.is_empty() {
             let found = found.join("; also: ");
@@ -300,7 +306,7 @@ impl<'a> Mover<'a> {
 
     fn channel_problems(&self) -> Vec<String> {
         let max_lag = self.pair.settings.max_lag.as_secs_f64();
-        channel_problems(self.daemon, [self.forward, self.reverse], max_lag)
+        channel_problems(self.daemon, self.pair.channels(self.direction), max_lag)
     }
 
     /// Returns true if a channel is in a state that somebody has to end.
@@ -308,7 +314,7 @@ impl<'a> Mover<'a> {
         let stays = |channel: &ChannelSettings| {
             self.daemon.view(&channel.name).is_ok_and(|view| STAYS.contains(&view.state))
         };
-        [self.forward, self.reverse].into_iter().any(stays)
+        self.pair.channels(self.direction).into_iter().any(stays)
     }
 
     /// Returns true while a channel is not ready, and may become so on its own.
@@ -339,7 +345,7 @@ impl<'a> Mover<'a> {
             "{} done in {seconds:.1} s: the applications use {}, and channel {} follows on {}",
             self.direction.name(),
             self.to.address(),
-            self.reverse.name,
+            self.reverse().name,
             self.from.address()
         ));
         Ok(())

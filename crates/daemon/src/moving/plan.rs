@@ -36,7 +36,7 @@ impl Mover<'_> {
                  old server for the time of the move",
             );
         }
-        check_servers(self.forward, self.reverse, &self.from, &self.to).await?;
+        check_servers(self.forward(), self.reverse(), &self.from, &self.to).await?;
         let found = self.problems().await?;
         self.daemon.tell("nothing was touched");
         match found.is_empty() {
@@ -60,7 +60,7 @@ impl Mover<'_> {
             Step::Wait => format!(
                 "until channel {} has applied gtid_executed of {from}; after {} s of all steps so far, {from} is \
                  opened again: {}",
-                self.forward.name,
+                self.forward().name,
                 settings.time_limit.as_secs_f64(),
                 statements(true, Access::Open)
             ),
@@ -76,7 +76,7 @@ impl Mover<'_> {
             Step::Follow => format!(
                 "on {from}: {}; csa-daemon restart --channel {}",
                 statements(true, Access::Following),
-                self.reverse.name
+                self.reverse().name
             ),
         };
         Step::ALL.map(|step| (step, words(step))).to_vec()

@@ -68,7 +68,7 @@ impl Mover<'_> {
 
     /// Waits until the new server has everything.
     pub(super) async fn wait(&mut self) -> Taken {
-        let name = self.forward.name.clone();
+        let name = self.forward().name.clone();
         let mut looked = Instant::now();
         loop {
             let executed = self.closed_at().await?;
@@ -123,7 +123,7 @@ impl Mover<'_> {
 
     /// Compares the rows that were changed last.
     pub(super) async fn compare(&mut self) -> Taken {
-        let selection = Replicated::new(&self.forward.filters);
+        let selection = Replicated::new(&self.forward().filters);
         let (from, to) = (self.from.target().clone(), self.to.target().clone());
         let compared = match tail::compare(&from, &to, &selection).await {
             Err(error @ VerifyError::Server { .. }) => return Err(Stop::Again(error.to_string())),
@@ -134,7 +134,7 @@ impl Mover<'_> {
             return Err(Stop::GiveUp(format!(
                 "the last rows of {} differ; csa-daemon verify --channel {}",
                 compared.differing.join(", "),
-                self.forward.name
+                self.forward().name
             )));
         }
         self.daemon.tell(&format!(
@@ -148,7 +148,7 @@ impl Mover<'_> {
     /// Opens the new server. After its begin is noted, there is no way but forward, unless it was not opened.
     pub(super) async fn open(&mut self) -> Taken {
         if !self.was_open_begun()
-            && let Some(why) = reverse_problem(self.daemon, self.reverse)
+            && let Some(why) = reverse_problem(self.daemon, self.reverse())
         {
             return Err(Stop::GiveUp(why));
         }
@@ -220,7 +220,7 @@ impl Mover<'_> {
         let why = format!(
             "{from} lost its fence while {to} was being opened ({outcome}); it has executed {gained} since: look at \
              those transactions, which channel {} brings to {to}",
-            self.forward.name
+            self.forward().name
         );
         self.daemon.tell(&why);
         self.alarm = Some(why);
@@ -273,7 +273,7 @@ impl Mover<'_> {
         if self.journal.events {
             self.switch_events(false).await;
         }
-        let name = self.reverse.name.clone();
+        let name = self.reverse().name.clone();
         let until = Instant::now() + PATIENCE;
         let mut why = String::new();
         let mut is_restarted = false;

@@ -41,25 +41,37 @@ pub struct Provider {
     assembler: TransactionAssembler,
     /// The place at which an event last arrived damaged, and the damage.
     damaged: Option<String>,
-    /// Types of events that were passed over; each type is logged once.
-    passed_over: Vec<EventType>,
     foreign: SharedForeign,
-    /// `host:port` of the link, or of the last attempt.
-    address: String,
-    /// The last attempt reached the point where the source sends events.
-    is_linked: bool,
-    /// Why the servers before it were not followed.
-    refused: Vec<String>,
-    /// The log says why no member of a group serves, which holds until the link is up again.
-    is_reason_known: bool,
-    /// The log says that the link is lost, which holds until it is up again.
-    is_known_lost: bool,
-    /// Events have arrived since the last pause.
-    has_delivered: bool,
+    attempt: Attempt,
+    logged: Logged,
     /// `None` unless transactions are acknowledged.
     safe: Option<Safe>,
     /// Whole transactions that the spool was given.
     handed_over: u64,
+}
+
+/// The last attempt to follow a source.
+#[derive(Debug, Default)]
+struct Attempt {
+    /// `host:port` of the link, or of the last attempt.
+    address: String,
+    /// It reached the point where the source sends events.
+    is_linked: bool,
+    /// The reasons why the servers before it were not followed.
+    refused: Vec<String>,
+    /// Events have arrived since the last pause.
+    has_delivered: bool,
+}
+
+/// The facts that the log states already.
+#[derive(Debug, Default)]
+struct Logged {
+    /// Types of events that were passed over; each type is logged once.
+    passed_over: Vec<EventType>,
+    /// No member of a group serves, for a reason that holds until the link is up again.
+    has_reason: bool,
+    /// The link is lost, until it is up again.
+    is_lost: bool,
 }
 
 impl Provider {
@@ -70,14 +82,9 @@ impl Provider {
             status,
             assembler: TransactionAssembler::new(),
             damaged: None,
-            passed_over: Vec::new(),
             foreign: no_foreign(),
-            address: String::new(),
-            is_linked: false,
-            refused: Vec::new(),
-            is_reason_known: false,
-            is_known_lost: false,
-            has_delivered: false,
+            attempt: Attempt::default(),
+            logged: Logged::default(),
             safe: None,
             handed_over: 0,
         }
@@ -101,7 +108,7 @@ impl Provider {
         self.safe = sink.safe().filter(|_| self.options.semi_sync).map(Safe::new);
         let mut backoff = Backoff::new(self.options.connect_retry, self.options.connect_retry_max);
         loop {
-            self.has_delivered = false;
+            self.attempt.has_delivered = false;
             let end = tokio::select! {
                 biased;
                 () = stop.cancelled() => LinkEnd::Stopped,
@@ -128,17 +135,21 @@ impl Provider {
                     // A link that broke says less than the members that are left do afterwards.
                     let is_reason = self.options.group.is_some()
                         && matches!(error, ConnectionError::Protocol(_))
-                        && !std::mem::replace(&mut self.is_reason_known, true);
-                    match !std::mem::replace(&mut self.is_known_lost, true) || is_reason {
-                        true => warn!(address = %self.address, %error, "link to the source lost"),
-                        false => debug!(address = %self.address, %error, "link to the source lost"),
+                        && !std::mem::replace(&mut self.logged.has_reason, true);
+                    match !std::mem::replace(&mut self.logged.is_lost, true) || is_reason {
+                        true => {
+                            warn!(address = %self.attempt.address, %error, "link to the source lost")
+                        }
+                        false => {
+                            debug!(address = %self.attempt.address, %error, "link to the source lost")
+                        }
                     }
                     self.status.failed(&error, error.cause(), self.now());
                     error
                 }
             };
             // A link that delivered events proves the source alive: the back-off starts over.
-            if self.has_delivered {
+            if self.attempt.has_delivered {
                 backoff.restart();
             }
             let chance = &*self.options.environment.chance;
@@ -154,18 +165,18 @@ impl Provider {
     /// Tries the source and its alternatives in order, and follows the first that is suitable.
     async fn any_link<S: TransactionSink>(&mut self, sink: &mut S) -> LinkEnd {
         let mut candidates = self.options.candidates();
-        self.refused.clear();
+        self.attempt.refused.clear();
         let mut last: ConnectionError = LinkError::Closed.into();
         while let Some((host, port)) = candidates.next() {
-            self.address = format!("{host}:{port}");
-            self.is_linked = false;
-            self.status.update(|view| view.address.clone_from(&self.address));
+            self.attempt.address = format!("{host}:{port}");
+            self.attempt.is_linked = false;
+            self.status.update(|view| view.address.clone_from(&self.attempt.address));
             match self.link(&(host, port), &mut candidates, sink).await {
                 Ok(never) => match never {},
                 // A link that was never up lets the next address have its turn. After a lost one
                 // the caller starts again with the first address.
-                Err(LinkEnd::Fault(error)) if !self.is_linked => {
-                    self.refused.push(format!("{}: {error}", self.address));
+                Err(LinkEnd::Fault(error)) if !self.attempt.is_linked => {
+                    self.attempt.refused.push(format!("{}: {error}", self.attempt.address));
                     // A server that answers says more than one that does not.
                     if error.cause() != SourceCause::Unreachable
                         || matches!(error, ConnectionError::Protocol(_))
@@ -212,7 +223,7 @@ impl Provider {
         let mut executed = Some(executed);
         executed.take_if(|executed| executed.is_subset_of(&received));
         connection.start_dump(&self.options, &received).await?;
-        for why in self.refused.drain(..) {
+        for why in self.attempt.refused.drain(..) {
             info!(%why, "another source is not followed");
         }
         info!(
@@ -222,7 +233,8 @@ impl Provider {
         );
         let version = connection.server_version().to_owned();
         self.note_clock(host, port, clock.estimate());
-        (self.is_linked, self.is_known_lost, self.is_reason_known) = (true, false, false);
+        self.attempt.is_linked = true;
+        (self.logged.is_lost, self.logged.has_reason) = (false, false);
         self.status.connected(uuid.clone(), clock, executed.is_none().then_some(asked));
         self.status.update(|view| view.server_version = Some(version));
         let link = LinkedSource { connection, host, port, uuid };
@@ -241,7 +253,7 @@ impl Provider {
     }
 
     fn begin_semi_sync(&self, is_semi_sync: bool) {
-        let address = &self.address;
+        let address = &self.attempt.address;
         match is_semi_sync {
             true => info!(%address, "transactions are acknowledged to the source"),
             false => warn!(
@@ -284,7 +296,7 @@ impl Provider {
             ConnectionError::Event(source) => {
                 let at = self.assembler.position();
                 self.status.update(|view| view.checksum_failures_total += 1);
-                let damage = format!("{} {at}: {source}", self.address);
+                let damage = format!("{} {at}: {source}", self.attempt.address);
                 if self.damaged.as_ref() == Some(&damage) {
                     return LinkEnd::Fatal(Error::Damaged { at, source });
                 }
@@ -295,7 +307,7 @@ impl Provider {
                 if !passes(&message) =>
             {
                 LinkEnd::Fatal(Error::Refused {
-                    address: self.address.clone(),
+                    address: self.attempt.address.clone(),
                     at: self.assembler.position(),
                     cause: SourceCause::of_refusal(&message),
                     message,
@@ -311,10 +323,10 @@ impl Provider {
     }
 
     fn log_passed_over(&mut self, event_type: EventType) {
-        if self.passed_over.contains(&event_type) {
+        if self.logged.passed_over.contains(&event_type) {
             return;
         }
-        self.passed_over.push(event_type);
+        self.logged.passed_over.push(event_type);
         let (code, name, at) = (event_type.0, event_type.name(), self.assembler.position());
         match event_type.is_known() && event_type != EventType::IGNORABLE {
             true => info!(code, name, %at, "event passed over: it means nothing to a replica"),

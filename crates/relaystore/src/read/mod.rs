@@ -1,5 +1,6 @@
 //! Reads whole transactions from the segment files; recovers and inspects the files.
 
+mod ahead;
 pub(crate) mod inspect;
 pub(crate) mod reader;
 pub(crate) mod recovery;

@@ -9,21 +9,16 @@ use bytes::Bytes;
 use csa_provider::binlog::{FormatDescription, GtidSet, TransactionHeader};
 use tokio::time::{Instant, timeout_at};
 
-use crate::disk::error::{Error, Result, io};
-use crate::disk::fs::StoredFile;
+use crate::disk::error::{Error, Result};
 use crate::disk::segment::RelayPosition;
 use crate::disk::segment::{
     FRAME_HEADER_LEN, FrameHeader, FrameKind, decode_metadata, verify_frame,
 };
+use crate::read::ahead::{MOST_AHEAD, ReadAhead};
 use crate::read::transaction::{RelayRange, RelayedTransaction, TransactionBody};
-use crate::state::buffers::Buffers;
 use crate::state::follow::{Followed, Outcome};
 use crate::state::shared::{Open, Shared, StoreState};
 
-/// Bytes read ahead from a segment that is no longer in memory.
-const READ_AHEAD: usize = 1 << 20;
-/// Buffers of this size that wait for the next read.
-const BUFFERS: usize = 4;
 /// Bytes read if only frame headers are needed.
 const PEEK: usize = 512;
 
@@ -44,12 +39,8 @@ pub struct RelayReader {
     follow_from: Option<u64>,
     /// The transaction at `position`, if it was handed out before it was whole.
     followed: Option<Arc<Followed>>,
-    /// Bytes at `position`, from memory or the file.
-    ahead: Bytes,
-    /// The bytes come from the file, so their checksums have to be verified.
-    from_file: bool,
-    buffers: Buffers,
-    file: Option<(u64, Box<dyn StoredFile>)>,
+    /// Bytes at `position`.
+    ahead: ReadAhead,
 }
 
 /// The outcome of reading a transaction.
@@ -74,10 +65,7 @@ impl RelayReader {
             headers_only: false,
             follow_from: None,
             followed: None,
-            ahead: Bytes::new(),
-            from_file: false,
-            buffers: Buffers::new(BUFFERS, READ_AHEAD),
-            file: None,
+            ahead: ReadAhead::new(),
         };
         // Begins with the first segment that may hold something
         // else: all those before it are covered
@@ -189,7 +177,8 @@ impl RelayReader {
                         Found::Transaction(transaction) => return Ok(Some(*transaction)),
                         Found::Executed => {}
                         Found::Unwritten => {
-                            (self.position, self.ahead) = (start, Bytes::new());
+                            self.position = start;
+                            self.ahead.clear();
                             self.shared.want_files();
                             return Ok(None);
                         }
@@ -378,7 +367,7 @@ impl RelayReader {
         self.position.offset = followed.seen().end;
         self.ordinal += 1;
         self.cumulative_bytes += followed.event_bytes();
-        self.ahead = Bytes::new();
+        self.ahead.clear();
         true
     }
 
@@ -392,20 +381,19 @@ impl RelayReader {
             self.format = Some(Arc::new(format.clone()));
         }
         drop(state);
-        self.ahead = Bytes::new();
-        self.file = None;
+        self.ahead.leave_segment();
     }
 
     /// Returns the frame at the position, whole and verified, and moves past it.
     fn frame(&mut self, transaction: RelayPosition) -> Result<(FrameHeader, Bytes)> {
-        let header = self.frame_header(transaction, READ_AHEAD)?;
+        let header = self.frame_header(transaction, MOST_AHEAD)?;
         let len = header.frame_len();
         // This length is not verified yet, and may be damaged; the readable part of the segment
         // bounds what is read for it.
-        self.read_ahead(len, READ_AHEAD, transaction)?;
-        let frame = self.ahead.split_to(len);
+        self.read_ahead(len, MOST_AHEAD, transaction)?;
+        let frame = self.ahead.take(len);
         self.position.offset += len as u64;
-        if self.from_file
+        if self.ahead.is_from_file()
             && let Err(error) = verify_frame(&header, &frame)
         {
             return Err(self.damaged(transaction, error.0));
@@ -417,19 +405,19 @@ impl RelayReader {
     fn skip_frame(&mut self, transaction: RelayPosition) -> Result<FrameHeader> {
         let header = self.frame_header(transaction, PEEK)?;
         let len = header.frame_len();
-        self.ahead = if len <= self.ahead.len() { self.ahead.slice(len..) } else { Bytes::new() };
+        self.ahead.take(len);
         self.position.offset += len as u64;
         Ok(header)
     }
 
     fn frame_header(&mut self, transaction: RelayPosition, ahead: usize) -> Result<FrameHeader> {
         self.read_ahead(FRAME_HEADER_LEN, ahead, transaction)?;
-        FrameHeader::parse(&self.ahead).map_err(|error| self.damaged(transaction, error.0))
+        FrameHeader::parse(self.ahead.bytes()).map_err(|error| self.damaged(transaction, error.0))
     }
 
     /// Makes sure that `want` bytes at the position are in memory.
-    fn read_ahead(&mut self, want: usize, ahead: usize, transaction: RelayPosition) -> Result<()> {
-        if self.ahead.len() >= want {
+    fn read_ahead(&mut self, want: usize, most: usize, transaction: RelayPosition) -> Result<()> {
+        if self.ahead.bytes().len() >= want {
             return Ok(());
         }
         let (tail, len) = {
@@ -440,25 +428,14 @@ impl RelayReader {
         if let Some(mut run) = tail {
             run.truncate(left);
             if run.len() >= want {
-                self.ahead = run;
-                self.from_file = false;
+                self.ahead.set(run);
                 return Ok(());
             }
         }
         if left < want {
             return Err(self.damaged(transaction, "frame ends beyond its segment"));
         }
-        let mut bytes = self.buffers.take_filled(left.min(want.max(ahead)));
-        let number = self.position.segment;
-        let file = match &self.file {
-            Some((open, file)) if *open == number => file,
-            _ => &self.file.insert((number, self.shared.directory.open(number)?)).1,
-        };
-        file.read_exact_at(&mut bytes, self.position.offset)
-            .map_err(io("reading", self.shared.directory.path(number)))?;
-        self.ahead = self.buffers.share(bytes);
-        self.from_file = true;
-        Ok(())
+        self.ahead.read(&self.shared.directory, self.position, left.min(want.max(most)))
     }
 
     /// Bytes of the segment, but never beyond the visible end: those may still be abandoned and

@@ -184,21 +184,21 @@ impl Supervisor {
             waited = tokio::time::timeout(timeout, executed) => if waited.is_ok() {
                 return GtidSet::new();
             },
-            () = self.removed.cancelled() => {}
+            () = self.hindrance.removed.cancelled() => {}
         }
         set.difference(&self.watch.executed())
     }
 
     /// A command may have waited for the state while a reload removed the channel.
     pub(super) fn check_present(&self) -> Done<()> {
-        if self.removed.is_cancelled() {
+        if self.hindrance.removed.is_cancelled() {
             let error = format!("channel {} was removed from the configuration", self.name);
             return Err(Refusal::state(error, "add it there, and reload"));
         }
         if let Some(why) = self.refused_here() {
             return Err(why);
         }
-        match self.stop.is_cancelled() {
+        match self.process.stop.is_cancelled() {
             true => Err(Refusal::state("the daemon is stopping", "start the daemon again")),
             false => Ok(()),
         }
@@ -206,7 +206,7 @@ impl Supervisor {
 
     /// Returns the refusal of a command for a channel that another daemon of the fleet runs.
     fn refused_here(&self) -> Option<Refusal> {
-        let detail = self.elsewhere.lock().clone()?;
+        let detail = self.hindrance.elsewhere.lock().clone()?;
         let fix =
             "csa-daemon fleet names the daemon that has the channel: send the command to that one";
         Some(Refusal::state(format!("channel {}: {detail}", self.name), fix))

@@ -105,7 +105,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
 
     /// Takes an event and those that were read from the socket with it.
     async fn take_block(&mut self, event: RawEvent, requested: bool) -> Result<(), LinkEnd> {
-        self.provider.has_delivered = true;
+        self.provider.attempt.has_delivered = true;
         self.arrivals.begin_block(self.provider.now());
         let mut next = Some((event, requested));
         while let Some((event, requested)) = next {
@@ -133,7 +133,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         if let Placement::Begin(header) = &placement
             && self.sink.has_received(&header.gtid)
         {
-            let (address, gtid) = (provider.address.clone(), header.gtid.clone());
+            let (address, gtid) = (provider.attempt.address.clone(), header.gtid.clone());
             return Err(Error::Repeated { address, gtid }.into());
         }
         let event_type = event.event_type();
