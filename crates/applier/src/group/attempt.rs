@@ -88,7 +88,7 @@ impl WorkerSession {
         self.send(unit, &mut steps, &mut rows, entered).await?;
         let mut sent = low_water;
         while let Some(LatePart { after, mut images }) = steps.next_late() {
-            let held_back = || late_rows(&unit.group, sent);
+            let held_back = || late_rows(&unit.group, sent, after);
             self.wait_for(after, held_back, entered).await?;
             entered.now(SessionState::Applying);
             sent = after;

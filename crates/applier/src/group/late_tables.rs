@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use csa_provider::binlog::TableMap;
 use csa_scheduler::changes::RowsBlock;
 use csa_scheduler::group::Group;
-use csa_scheduler::keys::TableUse;
+use csa_scheduler::keys::{KeyUse, TableUse};
 use csa_scheduler::sequence::Sequence;
 
-/// Returns the rows of a group that touch keys of a group above `low_water`, by table.
-pub(crate) fn late_rows(group: &Group, low_water: Sequence) -> BTreeMap<String, u64> {
-    let is_late = |key| group.late.get(&key).is_some_and(|&earlier| earlier > low_water.get());
+/// Returns the rows of a group that wait for a group after `after` and up to `last`, by table.
+pub(crate) fn late_rows(group: &Group, after: Sequence, last: Sequence) -> BTreeMap<String, u64> {
+    let earlier = |key: &KeyUse| group.late.get(&key.key()).copied().unwrap_or_default();
     let mut late = BTreeMap::new();
     let changes = group.transactions.iter().filter_map(|transaction| transaction.changes.as_ref());
     for changes in changes {
         for block in &changes.blocks {
             let rows = block.rows.0 as usize..block.rows.1 as usize;
-            let waiting = |&row: &usize| changes.keys_of(row).iter().any(|key| is_late(key.key()));
-            let waiting = rows.filter(waiting).count() as u64;
+            let waits_for = |row| changes.keys_of(row).iter().map(earlier).max();
+            let waits_for = rows.filter_map(waits_for).map(Sequence::new);
+            let waiting = waits_for.filter(|it| *it > after && *it <= last).count() as u64;
             if waiting > 0 {
                 *late.entry(table_name(block)).or_default() += waiting;
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use csa_provider::binlog::{ParseGtidError, Uuid};
-use csa_provider::server::facts::{Ask, TextRow, first, texts};
+use csa_provider::server::ask::{Ask, TextRow, first, texts};
 use csa_provider::server::group::{
     Address, Candidates, GroupView, KnownMembers, MEMBERS_PRIVILEGE, Membership, Standing,
 };

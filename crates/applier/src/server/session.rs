@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use csa_provider::binlog::{FormatDescription, ParseGtidError};
 use csa_provider::server::Vendor;
-use csa_provider::server::facts::{Ask, TextRow, texts};
+use csa_provider::server::ask::{Ask, TextRow, texts};
 use csa_provider::server::link::{FromRow, Limits, Row, rows_as};
 use tokio::time::Instant;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, error, info};
@@ -22,7 +22,7 @@ use super::live_settings::Controls;
 use super::prepare::KeptPreflight;
 use super::reception::Reception;
 use super::refusal::Refusal;
-use super::rounds::{self, RoundsStatus};
+use super::rounds::status::RoundsStatus;
 use super::traced::Traced;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
@@ -147,13 +147,12 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn rounds(&self) -> &RoundsStatus {
-        &self.rounds
+    pub(super) fn span(&self) -> Span {
+        self.span.clone()
     }
 
-    /// Compares both servers from time to time, as the settings say. Never ends; may be dropped anywhere.
-    pub(crate) async fn keep_compared(&self, permits: &Semaphore) {
-        match rounds::keep(self, permits).instrument(self.span.clone()).await {}
+    pub(super) fn rounds(&self) -> &RoundsStatus {
+        &self.rounds
     }
 
     /// Returns what the events of the channel depend on; `None` if they have no receiver.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csa_provider::server::facts::first;
+use csa_provider::server::ask::first;
 use csa_provider::sql_text::quote;
 use tokio::time::Instant;
 

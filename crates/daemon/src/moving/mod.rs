@@ -12,6 +12,7 @@ mod journal;
 mod mover;
 mod pair;
 mod plan;
+mod planted;
 mod record;
 mod server;
 mod steps;

@@ -364,7 +364,7 @@ impl<'a> Mover<'a> {
             Step::HandOver => self.hand_over().await?,
             Step::Follow => self.follow().await?,
         }
-        super::record::planted(step, true);
+        super::planted::end_at(step, true);
         self.note_step(step, true).await
     }
 
@@ -374,7 +374,7 @@ impl<'a> Mover<'a> {
         self.journal.is_done = is_done;
         let noted = self.note().await.map_err(Stop::GiveUp);
         if !is_done {
-            super::record::planted(step, false);
+            super::planted::end_at(step, false);
         }
         noted
     }

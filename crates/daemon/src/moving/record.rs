@@ -2,7 +2,6 @@
 
 use csa_applier::{AuditEntry, CREATE_MOVE, write_move};
 use csa_provider::server::link::NO_TABLE;
-use rustix::process::{Signal, getpid, getppid, kill_process};
 
 use super::journal::{Phase, Step};
 use super::mover::Mover;
@@ -71,28 +70,5 @@ async fn write(server: &mut Server, statement: &str) -> Asked<()> {
             server.ask(statement).await.map(drop)
         }
         other => other.map(drop),
-    }
-}
-
-/// Ends the process and its guard where a test wants it to: `CSA_MOVE_KILL` is like `open:before` or `open:after`, which
-/// is before or after the effect of the step. `open:before:alone` leaves the guard alive.
-pub(super) fn planted(step: Step, is_after: bool) {
-    if !cfg!(debug_assertions) {
-        return;
-    }
-    let place =
-        format!("{}:{}", step.name().replace(' ', "_"), if is_after { "after" } else { "before" });
-    let wanted = std::env::var("CSA_MOVE_KILL").unwrap_or_default();
-    let kill = |process| {
-        let _ = kill_process(process, Signal::KILL);
-    };
-    let guard = std::env::var("CSA_MOVE_WORKER").ok().and_then(|id| id.parse().ok());
-    if wanted == place
-        && let Some(guard) = getppid().filter(|parent| Some(parent.as_raw_nonzero().get()) == guard)
-    {
-        kill(guard);
-    }
-    if wanted.strip_suffix(":alone").unwrap_or(&wanted) == place {
-        kill(getpid());
     }
 }

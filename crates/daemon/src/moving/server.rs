@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use csa_applier::{Purpose, Target, TargetLink, prelude};
 use csa_provider::binlog::GtidSet;
-use csa_provider::server::facts::{TextRow, first, texts};
+use csa_provider::server::ask::{TextRow, first, texts};
 use csa_provider::server::link::{Limits, NO_TABLE};
 use csa_provider::server::{Grants, Vendor};
 use csa_provider::sql_text::quote;

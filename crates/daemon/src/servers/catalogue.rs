@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::verify::{Column, Definition, Estimate, LEFT_OUT, TableName, Tables, UniqueKey};
 
 use super::check_session::{CheckSession, QueryError};
-use csa_provider::server::facts::TextRow;
+use csa_provider::server::ask::TextRow;
 
 /// Definitions of more tables than this are not read: with some 40 columns each they take 100 MB
 /// here.

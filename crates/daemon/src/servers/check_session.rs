@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use csa_applier::{Purpose, TargetOptions, prelude};
 use csa_provider::binlog::ParseGtidError;
-use csa_provider::server::facts::{Ask, TextRow, first, texts};
+use csa_provider::server::ask::{Ask, TextRow, first, texts};
 use csa_provider::server::link::{Limits, Link, Side};
 use csa_provider::server::{Vendor, unsupported_source, unsupported_target};
 

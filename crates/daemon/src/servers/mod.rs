@@ -32,7 +32,8 @@ use csa_applier::{
     OfSource, StartFrom, TargetGtids, TargetOptions, executor_for, lock_name, requirements,
 };
 use csa_provider::binlog::GtidSet;
-use csa_provider::server::facts::{self, Ask as _};
+use csa_provider::server::ask::Ask as _;
+use csa_provider::server::facts;
 use csa_provider::server::group::Membership;
 use csa_provider::server::{Finding, Level, Place, ServerFacts};
 use csa_provider::source;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csa_applier::{Purpose, Target, TargetLink, TargetOptions, prelude};
-use csa_provider::server::facts::{TextRow, texts};
+use csa_provider::server::ask::{TextRow, texts};
 use csa_provider::server::link::{FromRow, Limits, LinkError, Row, Side, rows_as};
 use csa_provider::server::{Grants, Vendor, account_name};
 

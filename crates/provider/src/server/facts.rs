@@ -1,14 +1,14 @@
 //! Facts about a server, by which all rules about sources and targets judge.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 
+use super::ask::{Ask, first};
 use super::finding::{Finding, Level, Place};
 use super::grants::Grants;
 use super::group::{GroupView, Membership};
-use super::link::{Limits, Row, Value};
+use super::link::Limits;
 use super::version::Version;
-use crate::binlog::gtid::{GtidSet, ParseGtidError};
+use crate::binlog::gtid::GtidSet;
 
 /// Booleans are ON or OFF; variables that a server does not have are absent.
 const VARIABLES: [&str; 35] = [
@@ -48,24 +48,6 @@ const VARIABLES: [&str; 35] = [
     "sync_binlog",
     "version",
 ];
-
-/// A row as text; `None` for NULL.
-pub type TextRow = Vec<Option<String>>;
-
-/// A session that answers queries.
-pub trait Ask {
-    type Error: Send;
-
-    /// Returns the rows of a query.
-    fn ask(
-        &mut self,
-        query: &str,
-        limits: Limits,
-    ) -> impl Future<Output = Result<Vec<TextRow>, Self::Error>> + Send;
-
-    /// Returns the error for a GTID set that can't be read.
-    fn unreadable(&self, variable: &str, why: ParseGtidError) -> Self::Error;
-}
 
 /// The global variables, privileges and GTIDs of a server.
 #[derive(Debug, Clone, Default)]
@@ -182,21 +164,4 @@ pub async fn gtids<S: Ask + Send>(session: &mut S, variable: &str) -> Result<Gti
     let text = first(session.ask(&format!("SELECT @@GLOBAL.{variable}"), Limits::GTIDS).await?);
     let set = text.unwrap_or_default().parse();
     set.map_err(|error| session.unreadable(variable, error))
-}
-
-/// Returns the first column of the first row; `None` for NULL and no row.
-#[must_use]
-pub fn first(rows: Vec<TextRow>) -> Option<String> {
-    rows.into_iter().next().and_then(|row| row.into_iter().next()).flatten()
-}
-
-/// Returns the values of a row as text.
-#[must_use]
-pub fn texts(row: Row) -> TextRow {
-    let text = |value: Option<Value>| match value? {
-        Value::NULL => None,
-        Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        other => Some(other.as_sql(true)),
-    };
-    row.unwrap_raw().into_iter().map(text).collect()
 }

@@ -1,5 +1,6 @@
 //! A server as its client: the link and its errors, the product, and the facts by which rules judge it.
 
+pub mod ask;
 pub(crate) mod environment;
 pub mod facts;
 mod finding;

@@ -1,4 +1,4 @@
-//! A channel's settings that change while it runs: workers, throttles, delay, memory limit, end.
+//! A channel's settings that change while it runs: workers, throttles, delay, memory limit, receiver of events, comparisons, end.
 //! Its start and stop are in supervisor.rs. [`CHANNEL_SETTINGS`] lists those that have a key; the reload, the admin
 //! port and the command line take them from there. The end (`until`) has a route of its own.
 

@@ -5,7 +5,7 @@
 mod kept;
 mod plan;
 mod result;
-mod status;
+pub(super) mod status;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use csa_provider::seams::{Backoff, unhurried};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tracing::{debug, error, info, warn};
+use tracing::{Instrument as _, debug, error, info, warn};
 
 use super::supervisor::Supervisor;
 use crate::config::{ChannelSettings, VerifyEvery};
@@ -24,7 +24,6 @@ use crate::verify::{
 };
 use kept::{Kept, Round};
 use plan::{Next, next, refusal};
-pub(crate) use status::RoundsStatus;
 
 /// Between two looks at the channel.
 const LOOK: Duration = Duration::from_secs(1);
@@ -41,8 +40,15 @@ enum Ended {
     Interrupted(String),
 }
 
-/// Never ends; may be dropped anywhere. `permits` bound the comparisons of the daemon.
-pub(super) async fn keep(channel: &Supervisor, permits: &Semaphore) -> Infallible {
+impl Supervisor {
+    /// Compares both servers from time to time, as the settings say. Never ends; may be dropped anywhere. `permits` bound
+    /// the comparisons of the daemon.
+    pub(crate) async fn keep_compared(&self, permits: &Semaphore) {
+        match keep(self, permits).instrument(self.span()).await {}
+    }
+}
+
+async fn keep(channel: &Supervisor, permits: &Semaphore) -> Infallible {
     let status = channel.rounds();
     let mut known: Option<Kept> = None;
     let mut backoff = Backoff::new(unhurried(PAUSE), unhurried(PAUSE_MAX));

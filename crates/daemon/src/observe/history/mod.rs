@@ -5,6 +5,7 @@ mod errors;
 mod incident_file;
 mod incidents;
 mod recent;
+mod sample;
 mod sample_file;
 mod series;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use csa_relaystore::disk::{create_private_file, make_private};
 
 use super::SECONDS_MAX;
-use super::track::HistorySample;
+use super::sample::HistorySample;
 
 /// Seconds of a line.
 const SECONDS: u64 = 10;

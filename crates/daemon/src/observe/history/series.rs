@@ -4,7 +4,8 @@ use csa_applier::SessionState;
 use serde::Serialize;
 
 use super::errors::ErrorEntry;
-use super::track::{HistorySample, Track, WORKER_SECONDS, attention};
+use super::sample::{HistorySample, attention};
+use super::track::{Track, WORKER_SECONDS};
 use super::window::Window;
 use crate::observe::view::ChannelState;
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
+use super::sample::HistorySample;
 use super::series::Columns;
-use super::track::HistorySample;
 use super::window::Window;
 use super::*;
 use crate::observe::view::{ChannelState, ErrorView, WorkerView};

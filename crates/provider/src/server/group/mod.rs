@@ -4,7 +4,7 @@
 mod candidates;
 
 use super::Version;
-use super::facts::{Ask, TextRow};
+use super::ask::{Ask, TextRow};
 use super::link::Limits;
 
 pub use candidates::{Address, Candidates, KnownMembers};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::binlog::event::{ChecksumAlgorithm, EventError};
 use crate::binlog::gtid::ParseGtidError;
 use crate::seams::chance::Chance;
-use crate::server::facts::{Ask, TextRow, first, texts};
+use crate::server::ask::{Ask, TextRow, first, texts};
 use crate::server::link::server_errors::SOURCE_FATAL;
 use crate::server::link::{Limits, Link, LinkError, Row};
 use crate::source::cause::SourceCause;
