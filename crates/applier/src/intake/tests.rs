@@ -11,6 +11,7 @@ use csa_provider::test_util::{
 };
 use csa_relaystore::disk::{RealFs, RelayStoreOptions, SyncPolicy};
 use csa_relaystore::opening::RelayStore;
+use csa_relaystore::state::Followed;
 use csa_relaystore::write::RelayInlet;
 use csa_scheduler::admission::Verdict;
 use csa_scheduler::key_source::KeySourceError;
@@ -346,20 +347,41 @@ async fn a_transaction_that_is_not_wanted_yet_is_given_up() {
         let (_, admitted) = bench.handed_over().await;
         let followed = admitted.relayed.followed().expect("it has no end");
         change(&bench);
-        // Bytes that the writer had in hand are changes too, so the first need not be the loss.
-        let lost = async {
-            loop {
-                let seen = followed.seen();
-                if followed.is_lost() {
-                    return;
-                }
-                followed.changed_since(seen).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, lost).await.expect("given up");
+        tokio::time::timeout(PATIENCE, until_lost(followed)).await.expect("given up");
         bench.end(event(EventType::XID, &[0; 8])).await;
         bench.nothing().await;
     }
+}
+
+async fn until_lost(followed: &Followed) {
+    loop {
+        // Bytes that the writer had in hand are changes too, so the first need not be the loss.
+        let seen = followed.seen();
+        if followed.is_lost() {
+            return;
+        }
+        followed.changed_since(seen).await;
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_that_falls_silent_is_given_up() {
+    let mut bench = Bench::new().await;
+    bench.begin_early = Some(500);
+    bench.start();
+    bench.begun(1, "BEGIN").await;
+    let (_, admitted) = bench.handed_over().await;
+    let followed = Arc::clone(admitted.relayed.followed().expect("it has no end"));
+    let pass = async |time| {
+        tokio::time::pause();
+        tokio::time::advance(time).await;
+        tokio::time::resume();
+    };
+    pass(SILENCE - PATIENCE).await;
+    bench.nothing().await;
+    assert!(!followed.is_lost());
+    pass(PATIENCE).await;
+    tokio::time::timeout(PATIENCE, until_lost(&followed)).await.expect("given up");
 }
 
 #[tokio::test(flavor = "multi_thread")]
