@@ -3,14 +3,13 @@
 //!
 //! Workers compute on shared cores, and wait for commits. Groups, their order and their late rows are the scheduler's own.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod transactions;
 
-use csa_provider::binlog::{Gtid, GtidSet, Tag, TransactionHeader, Uuid};
-use csa_provider::test_util::{format_description, gtid_event};
-use csa_relaystore::disk::RelayPosition;
-use csa_relaystore::read::{RelayedTransaction, TransactionBody};
-use csa_scheduler::admission::{AdmittedTransaction, Verdict};
+use std::collections::BTreeMap;
+
+use csa_provider::binlog::GtidSet;
+use csa_relaystore::read::RelayedTransaction;
+use csa_scheduler::admission::AdmittedTransaction;
 use csa_scheduler::changes::{RowChange, RowChanges};
 use csa_scheduler::group::{Group, GroupLimits};
 use csa_scheduler::keys::{KeyRole, KeyUse, TableId, TableUse};
@@ -18,6 +17,8 @@ use csa_scheduler::scheduler::Scheduler;
 use csa_scheduler::sequence::Sequence;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+
+use transactions::{admitted, relayed};
 
 /// Transactions of a drain, rows of each, and rows of the tables.
 const TRANSACTIONS: u64 = 60_000;
@@ -67,7 +68,6 @@ struct Model {
     late: Late,
     scheduler: Scheduler,
     running: Vec<Running>,
-    committed: Vec<u64>,
     low_water: u64,
     random: StdRng,
     admitted: u64,
@@ -90,12 +90,11 @@ impl Model {
             late,
             scheduler,
             running: Vec::new(),
-            committed: Vec::new(),
             low_water: 0,
             random: StdRng::seed_from_u64(1),
             admitted: 0,
             intake: None,
-            template: relayed(),
+            template: relayed(1, ROWS as i32),
             now: 0.0,
         }
     }
@@ -209,7 +208,6 @@ impl Model {
             if self.running[index].steps.is_empty() {
                 let Running { group, .. } = self.running.swap_remove(index);
                 self.scheduler.committed(&group);
-                self.committed.push(group.sequence.get());
                 self.low_water = self.low_water.max(group.sequence.get());
             } else {
                 index += 1;
@@ -228,8 +226,6 @@ impl Model {
     }
 
     fn transaction(&mut self) -> AdmittedTransaction {
-        let mut relayed = self.template.clone();
-        relayed.header.gtid.gno = self.admitted;
         let key = |random: &mut StdRng| {
             let row: u64 = random.random_range(0..TABLE_ROWS);
             KeyUse::new((row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2, KeyRole::Kept)
@@ -241,31 +237,7 @@ impl Model {
             tables: vec![TableUse::Rows(TableId(1))],
             ..RowChanges::default()
         };
-        AdmittedTransaction {
-            relayed,
-            verdict: Verdict::Rows,
-            changes: Some(changes),
-            session: None,
-            without_accounts: false,
-            filters: Arc::default(),
-            permit: None,
-            bytes: 1_000,
-            arrived: None,
-        }
-    }
-}
-
-fn relayed() -> RelayedTransaction {
-    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno: 1 };
-    RelayedTransaction {
-        header: TransactionHeader::parse(&gtid_event(&gtid, 1)).expect("well-formed"),
-        format: Arc::new(format_description()),
-        start: RelayPosition { segment: 1, offset: 1 },
-        end: RelayPosition { segment: 1, offset: 2 },
-        ordinal: 1,
-        event_bytes: 1_000,
-        cumulative_bytes: 1,
-        body: TransactionBody::Whole(Vec::new()),
+        admitted(&self.template, self.admitted, changes)
     }
 }
 

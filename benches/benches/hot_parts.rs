@@ -1,17 +1,14 @@
 //! The code that every transaction or row passes through, each part alone on one core.
 
+mod transactions;
+
 use std::hint::black_box;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use csa_provider::binlog::{EventType, Gtid, GtidSet, Tag, TransactionHeader, Uuid};
-use csa_provider::test_util::{
-    event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
-};
-use csa_relaystore::disk::RelayPosition;
-use csa_relaystore::read::{RelayedTransaction, TransactionBody};
-use csa_scheduler::admission::{Admission, AdmittedTransaction, Verdict};
+use csa_provider::binlog::GtidSet;
+use csa_relaystore::read::RelayedTransaction;
+use csa_scheduler::admission::{Admission, AdmittedTransaction};
 use csa_scheduler::changes::{RowChange, RowChanges};
 use csa_scheduler::group::GroupLimits;
 use csa_scheduler::key_source::{KeySource, KeySourceError};
@@ -20,6 +17,8 @@ use csa_scheduler::keys::{
 };
 use csa_scheduler::scheduler::Scheduler;
 use csa_scheduler::sequence::Sequence;
+
+use transactions::relayed;
 
 const TRANSACTIONS: u64 = 100_000;
 
@@ -49,36 +48,8 @@ impl KeySource for Definitions {
     fn forget(&mut self) {}
 }
 
-/// A transaction of `updates` updates, as the source sends it.
-fn relayed(gno: u64, updates: i32) -> RelayedTransaction {
-    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno };
-    let begin = gtid_event(&gtid, gno);
-    let header = TransactionHeader::parse(&begin).expect("well-formed");
-    let mut events = vec![begin, query_event("", "BEGIN")];
-    for update in 0..updates {
-        let row =
-            |value| int_image(&[Some(gno as i32 * updates + update), Some(1), None, Some(value)]);
-        events.push(int_table_map(7, "d", "t", 4));
-        events.push(rows_event(EventType::UPDATE_ROWS, 7, 4, &[row(1), row(2)].concat()));
-    }
-    events.push(event(EventType::XID, &[0; 8]));
-    let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
-    RelayedTransaction {
-        header,
-        format: Arc::new(format_description()),
-        start: RelayPosition { segment: 1, offset: gno },
-        end: RelayPosition { segment: 1, offset: gno + 1 },
-        ordinal: gno,
-        event_bytes: bytes.len() as u64,
-        cumulative_bytes: gno,
-        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
-    }
-}
-
 /// Returns a transaction with a writeset of four keys among a million.
-fn admitted(template: &RelayedTransaction, gno: u64) -> AdmittedTransaction {
-    let mut relayed = template.clone();
-    relayed.header.gtid.gno = gno;
+fn with_four_keys(template: &RelayedTransaction, gno: u64) -> AdmittedTransaction {
     let key = |n: u64| {
         let spread = (gno * 4 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000;
         KeyUse::new(spread.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 2, KeyRole::Kept)
@@ -89,17 +60,7 @@ fn admitted(template: &RelayedTransaction, gno: u64) -> AdmittedTransaction {
         tables: vec![TableUse::Rows(TableId(1))],
         ..RowChanges::default()
     };
-    AdmittedTransaction {
-        relayed,
-        verdict: Verdict::Rows,
-        changes: Some(changes),
-        session: None,
-        without_accounts: false,
-        filters: Arc::default(),
-        permit: None,
-        bytes: template.event_bytes,
-        arrived: None,
-    }
+    transactions::admitted(template, gno, changes)
 }
 
 fn scheduler(criterion: &mut Criterion) {
@@ -108,7 +69,7 @@ fn scheduler(criterion: &mut Criterion) {
     group.sample_size(20).throughput(Throughput::Elements(TRANSACTIONS));
     group.bench_function("four_key_transactions", |bencher| {
         bencher.iter_batched(
-            || (1..=TRANSACTIONS).map(|gno| admitted(&template, gno)).collect::<Vec<_>>(),
+            || (1..=TRANSACTIONS).map(|gno| with_four_keys(&template, gno)).collect::<Vec<_>>(),
             |transactions| {
                 let mut scheduler =
                     Scheduler::new(GroupLimits::default(), 8, Sequence::default(), GtidSet::new());

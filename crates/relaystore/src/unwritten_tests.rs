@@ -57,6 +57,17 @@ impl Running {
         sleep(A_MOMENT).await;
     }
 
+    /// Returns a store that has begun segments without a file, and whose target has the first 20 transactions.
+    async fn keeping_up() -> Self {
+        let mut running = Self::start(MemoryFs::new(1), 0).await;
+        for gno in 1..=20 {
+            running.receive(&[100]).await;
+            assert_eq!(running.apply(), gno);
+            sleep(SYNC / 10).await;
+        }
+        running
+    }
+
     /// Transactions arrive together.
     async fn block(&mut self, transactions: &[&[usize]]) {
         self.inlet.begin_block();
@@ -142,13 +153,7 @@ async fn a_target_that_keeps_up_has_nothing_written() {
 
 #[tokio::test(start_paused = true)]
 async fn a_block_needs_no_writer_while_nothing_needs_the_disk() {
-    let mut running = Running::start(MemoryFs::new(1), 0).await;
-    // The first segment begins, and the pace is known.
-    for gno in 1..=20 {
-        running.receive(&[100]).await;
-        assert_eq!(running.apply(), gno);
-        sleep(SYNC / 10).await;
-    }
+    let mut running = Running::keeping_up().await;
     // The writer does not run before this task waits for something.
     running.block(&[&[100], &[50, 50]]).await;
     assert_eq!((running.apply(), running.apply()), (21, 22));
@@ -171,12 +176,7 @@ async fn a_block_needs_no_writer_while_nothing_needs_the_disk() {
 #[tokio::test(start_paused = true)]
 async fn a_block_that_memory_does_not_take_is_left_to_the_writer() {
     for sizes in [vec![vec![RelayStoreOptions::WAKE_BYTES + 1]], vec![vec![100_000; 6]; 2]] {
-        let mut running = Running::start(MemoryFs::new(1), 0).await;
-        for gno in 1..=20 {
-            running.receive(&[100]).await;
-            assert_eq!(running.apply(), gno);
-            sleep(SYNC / 10).await;
-        }
+        let mut running = Running::keeping_up().await;
         let transactions: Vec<_> = sizes.iter().map(Vec::as_slice).collect();
         running.block(&transactions).await;
         sleep(A_MOMENT).await;

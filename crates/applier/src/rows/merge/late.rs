@@ -45,16 +45,14 @@ impl LateRows {
 
     /// Returns true if rows that wait for this group belong to the near part.
     pub(super) fn is_near(&self, earlier: Sequence) -> bool {
-        earlier == self.own.previous() && !is_planted(Bug::LateRowsEarly)
+        earlier == self.own.previous()
     }
 
     /// Returns the part for rows that wait for this group.
     pub(super) fn part(&mut self, earlier: Sequence) -> &mut Part {
         let part = if self.is_near(earlier) { &mut self.near } else { &mut self.far };
-        match is_planted(Bug::LateRowsEarly) {
-            true => part.waits_for(earlier.previous()),
-            false => part.waits_for(earlier),
-        }
+        let is_early = is_planted(Bug::LateRowsEarly);
+        part.waits_for(if is_early { earlier.previous() } else { earlier })
     }
 
     /// Returns the part that comes last, for rows that wait for this group, if for any.

@@ -1,7 +1,6 @@
 //! The target's definitions, as far as they decide which groups may run at the same time.
 
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use crate::options::ApplierOptions;
 use crate::reachability::{Party, Reachability};
 use crate::server::facts;
 use crate::server::generation::Generation;
-use crate::server::port::Target;
+use crate::server::port::{Pending, Target};
 use crate::server::room::SessionClaim;
 use crate::server::session::Session;
 
@@ -143,7 +142,7 @@ impl TargetCatalogue {
     // An AsyncFn can't promise that its futures are Send.
     async fn ask<T: Send>(
         &mut self,
-        question: impl for<'c> Fn(&'c mut Self) -> Asking<'c, T> + Send + Sync,
+        question: impl for<'c> Fn(&'c mut Self) -> Pending<'c, Result<T>> + Send + Sync,
     ) -> std::result::Result<T, KeySourceError> {
         let end = self.end.clone();
         let answer = async {
@@ -197,6 +196,7 @@ impl TargetCatalogue {
     }
 
     /// Returns a session where the channel is held, once there is room for it.
+    // A shared borrow could not be sent to another thread: a target's link is not Sync.
     async fn opened(&mut self) -> Result<Session> {
         let Some(channel) = &self.channel else { return Session::connect(&self.target).await };
         let entry = (SessionClaim::Catalogue, Party::Catalogue);
@@ -293,9 +293,6 @@ async fn admitted(
     let number = generation.admit(&mut session, channel).await.map_err(Error::connecting)?;
     Ok((session, number))
 }
-
-/// A question to the target.
-type Asking<'c, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'c>>;
 
 impl KeySource for TargetCatalogue {
     async fn table(
