@@ -136,24 +136,24 @@ impl Recorder {
 
     /// Begins to record; `None` if somebody else records.
     #[must_use]
-    pub fn start(&self) -> Option<Recording> {
+    pub fn start(&self) -> Option<SpanRecording> {
         let mut recorded = self.shared.recorded.lock();
         if recorded.is_taken {
             return None;
         }
         *recorded = Recorded { is_taken: true, ..Recorded::default() };
         self.shared.is_on.store(true, Ordering::Relaxed);
-        Some(Recording { recorder: self.clone() })
+        Some(SpanRecording { recorder: self.clone() })
     }
 }
 
 /// The right to take what is recorded. Recording ends when it is dropped.
 #[derive(Debug)]
-pub struct Recording {
+pub struct SpanRecording {
     recorder: Recorder,
 }
 
-impl Recording {
+impl SpanRecording {
     /// Returns the spans since the last call, in the order in which they ended.
     #[must_use]
     pub fn take(&self) -> Vec<Span> {
@@ -174,7 +174,7 @@ impl Recording {
     }
 }
 
-impl Drop for Recording {
+impl Drop for SpanRecording {
     fn drop(&mut self) {
         self.stop();
         *self.recorder.shared.recorded.lock() = Recorded::default();

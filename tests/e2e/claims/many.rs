@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use csa_daemon::claims::keeper::{Handle, Keeper, Options, Work};
+use csa_daemon::claims::keeper::{ClaimedChannels, Handle, Keeper, Options};
 use csa_tests::{Etcd, eventually};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -47,7 +47,7 @@ impl Host {
     }
 }
 
-impl Work for Host {
+impl ClaimedChannels for Host {
     fn channels(&self) -> BTreeSet<String> {
         BTreeSet::clone(&self.channels)
     }

@@ -26,14 +26,14 @@ const ROWS_AT_ONCE: usize = 64;
 /// as they came.
 #[derive(Debug)]
 pub(crate) struct Steps {
-    free: Source,
+    free: StepSource,
     /// Images that have to wait for other groups.
     late: std::vec::IntoIter<LatePart>,
     progress: Arc<GroupProgress>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum StepSource {
     Merged(std::vec::IntoIter<RowImages>),
     /// Cut on demand, on a thread of their own: reading a transaction back from the relay store blocks
     /// on the disk. At most one step is ahead, so memory stays at a few statements however large the
@@ -81,7 +81,7 @@ impl Steps {
                 progress.begin(bytes as u64);
                 Arc::clone(progress)
             },
-            free: Source::Merged(merged.free.into_iter()),
+            free: StepSource::Merged(merged.free.into_iter()),
             late: merged.late.into_iter(),
         })
     }
@@ -167,7 +167,7 @@ impl Steps {
             }
         });
         Self {
-            free: Source::Cut(steps),
+            free: StepSource::Cut(steps),
             late: Vec::new().into_iter(),
             progress: Arc::clone(progress),
         }
@@ -176,32 +176,32 @@ impl Steps {
     /// Returns the next step that need not wait.
     pub(crate) async fn next(&mut self) -> Option<Result<Step>> {
         match &mut self.free {
-            Source::Merged(statements) => {
+            StepSource::Merged(statements) => {
                 statements.next().map(|images| Ok(Step::RowImages(images)))
             }
-            Source::Cut(steps) => steps.recv().await,
+            StepSource::Cut(steps) => steps.recv().await,
         }
     }
 
     /// Returns true if the next step is not there yet.
     pub(crate) fn is_awaited(&self) -> bool {
-        matches!(&self.free, Source::Cut(steps) if steps.is_empty() && !steps.is_closed())
+        matches!(&self.free, StepSource::Cut(steps) if steps.is_empty() && !steps.is_closed())
     }
 
     /// Returns true if all rows are known, and every one ends as it began.
     pub(crate) fn is_undone(&self) -> bool {
         match &self.free {
-            Source::Merged(statements) => {
+            StepSource::Merged(statements) => {
                 self.late.len() == 0 && statements.as_slice().iter().all(|images| images.is_undone)
             }
-            Source::Cut(_) => false,
+            StepSource::Cut(_) => false,
         }
     }
 
     /// Returns all of the group, if it is one step that need not wait.
     pub(crate) fn only(&mut self) -> Option<RowImages> {
         match &mut self.free {
-            Source::Merged(statements) if statements.len() == 1 && self.late.len() == 0 => {
+            StepSource::Merged(statements) if statements.len() == 1 && self.late.len() == 0 => {
                 statements.next()
             }
             _ => None,
@@ -211,14 +211,14 @@ impl Steps {
     /// Returns everything, of a merged group of which nothing has to wait; `None` of others.
     pub(crate) fn all(self) -> Option<Vec<RowImages>> {
         match self.free {
-            Source::Merged(statements) if self.late.len() == 0 => Some(statements.collect()),
+            StepSource::Merged(statements) if self.late.len() == 0 => Some(statements.collect()),
             _ => None,
         }
     }
 
     /// Counts bytes of a merged group that were sent; where events are cut, reading them counts instead.
     pub(crate) fn sent(&self, bytes: usize) {
-        if matches!(self.free, Source::Merged(_)) {
+        if matches!(self.free, StepSource::Merged(_)) {
             self.progress.add(bytes);
         }
     }

@@ -68,7 +68,7 @@ pub(crate) struct Archive {
 
 /// One history of an archive: a run of files that follow each other.
 #[derive(Debug, Clone)]
-pub(crate) struct History {
+pub(crate) struct ArchivedHistory {
     archive: Archive,
     pub(crate) name: String,
 }
@@ -116,8 +116,8 @@ impl Archive {
         &self.url
     }
 
-    pub(crate) fn history(&self, name: &str) -> History {
-        History { archive: self.clone(), name: name.to_owned() }
+    pub(crate) fn history(&self, name: &str) -> ArchivedHistory {
+        ArchivedHistory { archive: self.clone(), name: name.to_owned() }
     }
 
     /// Returns the names of all histories, the oldest first.
@@ -144,7 +144,7 @@ impl Archive {
     ///
     /// # Errors
     /// [`ArchiveError::Overtaken`] if another daemon has begun one.
-    pub(crate) async fn begin(&self, mark: &HistoryMark) -> Result<History> {
+    pub(crate) async fn begin(&self, mark: &HistoryMark) -> Result<ArchivedHistory> {
         let number = self.marks().await?.last().map_or(1, |(number, _)| number + 1);
         let path = self.mark_path(number);
         match self.create(&path, mark).await? {
@@ -282,7 +282,7 @@ impl Archive {
     }
 }
 
-impl History {
+impl ArchivedHistory {
     fn folder(&self) -> Path {
         self.archive.root.clone().join(self.name.as_str())
     }

@@ -10,8 +10,8 @@ use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::observe::view::CopyCheckView;
 use crate::verify::{
-    Event, Outcome, Replicated, Scope, TableReport, VerifyOptions, VerifyReport, source_servers,
-    verify,
+    Outcome, Replicated, Scope, TableReport, VerifyEvent, VerifyOptions, VerifyReport,
+    source_servers, verify,
 };
 
 /// The comparison reads nothing while the target lags by more.
@@ -47,8 +47,8 @@ async fn compare(settings: Arc<ChannelSettings>, watch: Watch, scope: Scope) {
         ..VerifyOptions::new(channel, source, (*settings.target).clone())
     };
     watch.copy_check(CopyCheckView { outcome: "comparing".to_owned(), ..CopyCheckView::default() });
-    let observe = |event: Event<'_>| {
-        if let Event::Table(table) = event
+    let observe = |event: VerifyEvent<'_>| {
+        if let VerifyEvent::Table(table) = event
             && table.outcome == Outcome::Different
         {
             error!("the copy differs from the source in {}", table.table);

@@ -51,12 +51,12 @@ struct Receiving {
 }
 
 /// The place from which a channel receives.
-enum Stream {
+enum ReceivedFrom {
     Source(Box<Provider>),
     Recorded(Box<RecordedProvider<RecordedStream>>),
 }
 
-impl Stream {
+impl ReceivedFrom {
     async fn run(self, inlet: RelayInlet, stop: CancellationToken) -> Result<(), ReceptionEnd> {
         match self {
             Self::Source(provider) => provider.run(inlet, stop).await,
@@ -209,18 +209,18 @@ impl Reception {
     }
 
     /// Returns the channel's stream: from its source, or from what takes the place of one.
-    fn stream(&self, settings: &ChannelSettings) -> Result<Stream, ChannelError> {
+    fn stream(&self, settings: &ChannelSettings) -> Result<ReceivedFrom, ChannelError> {
         let source = self.watch.source();
         if let Some(recorded) = &settings.recorded {
             let recording = recorded.open();
             let recording = recording.map_err(|error| ChannelError::State(error.to_string()))?;
             let provider = RecordedProvider::new(recording, source);
-            return Ok(Stream::Recorded(Box::new(provider)));
+            return Ok(ReceivedFrom::Recorded(Box::new(provider)));
         }
         let mut options = settings.source.clone();
         options.replica_uuid = replica_uuid(settings.directory())?;
         let provider = Provider::new(options, source).with_foreign(Arc::clone(&self.foreign));
-        Ok(Stream::Source(Box::new(provider)))
+        Ok(ReceivedFrom::Source(Box::new(provider)))
     }
 
     /// Starts the task that fills the channel's archive, if it has one.

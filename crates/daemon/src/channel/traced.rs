@@ -1,6 +1,6 @@
 //! A channel while its timeline is recorded.
 
-use csa_provider::recorder::{Recording, Span};
+use csa_provider::recorder::{Span, SpanRecording};
 
 use super::live_settings::Controls;
 use super::watch::Watch;
@@ -10,7 +10,7 @@ use crate::observe::timeline::Figures;
 /// Recording ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Traced {
-    pub(crate) recording: Recording,
+    pub(crate) recording: SpanRecording,
     watch: Watch,
     controls: Controls,
 }

@@ -49,11 +49,11 @@ struct Watched {
     clock: Arc<dyn Clock>,
     // Taken before the locks of the store, the commits and the applier's status; whoever holds one
     // of those never calls back here.
-    inner: Mutex<Inner>,
+    inner: Mutex<Observed>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Observed {
     target: TargetWatch,
     /// A channel without a target has its archive and its relay store.
     has_archive: bool,
@@ -103,7 +103,10 @@ impl Watch {
                 archive: Arc::default(),
                 has_begun: AtomicBool::new(false),
                 clock: Arc::new(SystemClock),
-                inner: Mutex::new(Inner { target: TargetWatch::of(settings), ..Inner::default() }),
+                inner: Mutex::new(Observed {
+                    target: TargetWatch::of(settings),
+                    ..Observed::default()
+                }),
             }),
         }
     }

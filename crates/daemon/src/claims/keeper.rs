@@ -32,7 +32,7 @@ const COALESCE: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The channels as the keeper starts and ends them.
-pub trait Work: Debug + Send + Sync + 'static {
+pub trait ClaimedChannels: Debug + Send + Sync + 'static {
     /// Names of all channels in the configuration of the moment.
     fn channels(&self) -> BTreeSet<String>;
 
@@ -219,7 +219,7 @@ pub struct Keeper<E, W> {
     shown: BTreeMap<String, String>,
 }
 
-impl<E: Engine, W: Work> Keeper<E, W> {
+impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
     #[must_use]
     pub fn new(engine: E, work: W, options: Options) -> (Self, Handle) {
         let view = FleetView {

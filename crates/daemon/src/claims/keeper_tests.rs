@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::desired::Shares;
 use super::engine::{Engine, EngineError, Member};
-use super::keeper::{Handle, Keeper, Options, Work};
+use super::keeper::{ClaimedChannels, Handle, Keeper, Options};
 use super::kubernetes::Kubernetes;
 use super::kubernetes::fake::ApiServer;
 use super::memory::{MemoryCluster, MemoryEngine};
@@ -84,7 +84,7 @@ struct Simulated {
     details: Mutex<BTreeMap<String, String>>,
 }
 
-impl Work for Arc<Simulated> {
+impl ClaimedChannels for Arc<Simulated> {
     fn channels(&self) -> BTreeSet<String> {
         self.channels.lock().clone()
     }

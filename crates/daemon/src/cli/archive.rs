@@ -10,7 +10,7 @@ use super::output::say;
 use super::verify::chosen;
 use crate::archive::index::{self, FORMAT, FileIndex, Pin};
 use crate::archive::replay::FileReader;
-use crate::archive::store::{Archive, ArchiveError, ArchiveLocation, History};
+use crate::archive::store::{Archive, ArchiveError, ArchiveLocation, ArchivedHistory};
 use crate::cli::arguments::{ArchiveCommand, ArchivePlace};
 use crate::config::{ChannelSettings, Config};
 use crate::host::{Failure, counted, now_micros, rfc3339, runtime};
@@ -90,7 +90,10 @@ fn failure(error: ArchiveError) -> Failure {
 }
 
 /// Returns the histories to look at, the oldest first.
-async fn histories(archive: &Archive, wanted: Option<&str>) -> Result<Vec<History>, Failure> {
+async fn histories(
+    archive: &Archive,
+    wanted: Option<&str>,
+) -> Result<Vec<ArchivedHistory>, Failure> {
     let names = archive.histories().await.map_err(failure)?;
     if names.is_empty() {
         return Err(Failure::Runtime(format!("archive {}: there is none", archive.url())));
@@ -188,7 +191,7 @@ async fn verify(archive: &Archive, wanted: Option<&str>) -> Result<(), Failure> 
 }
 
 /// Reads a file to its end, which checks its bytes, and compares its transactions with its index.
-async fn read(history: &History, file: FileIndex) -> Result<u64, ArchiveError> {
+async fn read(history: &ArchivedHistory, file: FileIndex) -> Result<u64, ArchiveError> {
     let mut reader = FileReader::open(history, file).await?;
     let mut found = GtidSet::new();
     let mut transactions = 0;

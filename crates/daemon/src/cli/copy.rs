@@ -48,7 +48,7 @@ pub(crate) fn copy(
             show_plan(&channel.name, &planned.map_err(failed)?);
             continue;
         }
-        let screen = Screen::new(arguments.quiet);
+        let screen = CopyScreen::new(arguments.quiet);
         let copied = runtime.block_on(crate::copy::copy(&options, &selection, &screen));
         screen.clear();
         finished(channel, &copied.map_err(failed)?, options.compares);
@@ -140,20 +140,20 @@ fn finished(channel: &ChannelSettings, summary: &CopySummary, is_compared: bool)
 }
 
 /// A bar for all rows and one for each table that is copied, on a terminal; else a line now and then.
-pub(super) struct Screen {
+pub(super) struct CopyScreen {
     is_quiet: bool,
-    state: Mutex<ScreenState>,
+    state: Mutex<CopyScreenState>,
 }
 
 #[derive(Default)]
-struct ScreenState {
+struct CopyScreenState {
     step: Option<CopyStep>,
     shown: Option<Instant>,
     /// Lines on the terminal.
     drawn: usize,
 }
 
-impl CopyObserver for Screen {
+impl CopyObserver for CopyScreen {
     fn progress(&self, progress: &CopyProgress) {
         if self.is_quiet {
             return;
@@ -182,7 +182,7 @@ impl CopyObserver for Screen {
     fn begins_after(&self, _executed: &GtidSet) {}
 }
 
-impl Screen {
+impl CopyScreen {
     pub(super) fn new(is_quiet: bool) -> Self {
         Self { is_quiet, state: Mutex::default() }
     }

@@ -9,11 +9,11 @@ use tokio::runtime::Runtime;
 use super::arguments::{Admin, CopyArguments};
 use super::client::Client;
 use super::control;
-use super::copy::{Screen, options};
+use super::copy::{CopyScreen, options};
 use super::output::say;
 use super::verify::chosen_with_target;
 use crate::config::{ChannelSettings, Config};
-use crate::copy::{AgainOptions, CopyOptions, CopyStep, Round, copy_again};
+use crate::copy::{AgainOptions, CopyOptions, CopyStep, RoundEnd, copy_again};
 use crate::host::{Failure, counted, runtime};
 use crate::observe::view::{ChannelState, ChannelView, CommandView};
 use crate::verify::Replicated;
@@ -43,8 +43,9 @@ pub(crate) fn copy_tables(
         copy: CopyOptions { snapshot_bytes: 0, ..options(settings, arguments)? },
         tables: arguments.table.iter().cloned().collect(),
     };
-    let running = Running { client: Client::new(path, admin)?, channel: settings.name.clone() };
-    let screen = Screen::new(arguments.quiet);
+    let running =
+        RunningChannel { client: Client::new(path, admin)?, channel: settings.name.clone() };
+    let screen = CopyScreen::new(arguments.quiet);
     let begun = Instant::now();
     let first = running.view();
     let is_running = first.is_ok();
@@ -60,8 +61,8 @@ pub(crate) fn copy_tables(
     let copied = || -> Result<u64, Failure> {
         loop {
             match round(&runtime, settings, &options, is_running.then_some(&running), &screen)? {
-                Round::Unfinished => running.catches_up()?,
-                Round::Copied { rows } => return Ok(rows),
+                RoundEnd::Unfinished => running.catches_up()?,
+                RoundEnd::Copied { rows } => return Ok(rows),
             }
         }
     };
@@ -111,11 +112,11 @@ fn round(
     runtime: &Runtime,
     settings: &ChannelSettings,
     options: &AgainOptions,
-    running: Option<&Running>,
-    screen: &Screen,
-) -> Result<Round, Failure> {
+    running: Option<&RunningChannel>,
+    screen: &CopyScreen,
+) -> Result<RoundEnd, Failure> {
     let selection = Replicated::new(&settings.filters);
-    let was_stopped = running.map(Running::stop).transpose()?;
+    let was_stopped = running.map(RunningChannel::stop).transpose()?;
     let time = running.map(|_| ROUND);
     let copied = runtime.block_on(copy_again(options, &selection, time, screen));
     // A channel that somebody stopped stays so if nothing was copied.
@@ -131,12 +132,12 @@ fn round(
 }
 
 /// The channel in the running daemon.
-struct Running {
+struct RunningChannel {
     client: Client,
     channel: String,
 }
 
-impl Running {
+impl RunningChannel {
     fn command(&self, command: &str) -> Result<CommandView, Failure> {
         control::command(&self.client, &self.channel, command)
     }

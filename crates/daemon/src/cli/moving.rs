@@ -11,7 +11,7 @@ use super::output::{print, say};
 use super::verify::verify;
 use crate::config::{ChannelSettings, Config};
 use crate::host::{Failure, runtime};
-use crate::moving::{Daemon, Direction, Mover, Pair};
+use crate::moving::{DaemonControl, Direction, Mover, Pair};
 use crate::notify::{Event, Origin, deliver, host};
 use crate::observe::view::{ChannelView, CommandView};
 
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The daemon of this configuration.
 struct RunningDaemon(Client);
 
-impl Daemon for RunningDaemon {
+impl DaemonControl for RunningDaemon {
     fn view(&self, channel: &str) -> Result<ChannelView, Failure> {
         self.0.view_of(channel)
     }

@@ -49,7 +49,7 @@ pub(crate) fn restore(
         let target = planned.settings.target.address();
         let relay = planned.settings.directory().to_owned();
         let stop = StopSignals::listen()?.token();
-        let mut screen = Screen::new(arguments.quiet);
+        let mut screen = RestoreScreen::new(arguments.quiet);
         let restored = restore::restore(planned, stop, |view| screen.show(view)).await;
         screen.clear();
         let restored = restored?;
@@ -145,13 +145,13 @@ fn finished(restored: &Restored, target: &str) {
 }
 
 /// One line that changes on a terminal; elsewhere a line now and then.
-struct Screen {
+struct RestoreScreen {
     is_quiet: bool,
     is_terminal: bool,
     shown: Option<Instant>,
 }
 
-impl Screen {
+impl RestoreScreen {
     fn new(is_quiet: bool) -> Self {
         Self { is_quiet, is_terminal: std::io::stdout().is_terminal(), shown: None }
     }

@@ -13,12 +13,12 @@ pub(crate) struct VerifyEvery {
     /// Zero: never.
     pub(crate) every: Duration,
     pub(crate) rows_per_second: Option<u64>,
-    pub(crate) window: Option<Window>,
+    pub(crate) window: Option<DailyWindow>,
 }
 
 /// A part of each day, in minutes of UTC; it may include midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct DailyWindow {
     from: u16,
     to: u16,
 }
@@ -45,7 +45,7 @@ impl VerifyEvery {
     }
 }
 
-impl Window {
+impl DailyWindow {
     fn parse(text: &str) -> Option<Self> {
         let minute = |text: &str| {
             let (hour, minute) = text.trim().split_once(':')?;
@@ -70,7 +70,7 @@ impl Window {
     }
 }
 
-impl std::fmt::Display for Window {
+impl std::fmt::Display for DailyWindow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { from, to } = self;
         write!(f, "{:02}:{:02}-{:02}:{:02}", from / 60, from % 60, to / 60, to % 60)
@@ -79,7 +79,7 @@ impl std::fmt::Display for Window {
 
 pub(super) fn settings(config: &VerifyConfig) -> Result<VerifyEvery, ConfigError> {
     let window = config.window.as_deref().map(|text| {
-        Window::parse(text).ok_or_else(|| {
+        DailyWindow::parse(text).ok_or_else(|| {
             ConfigError(format!("verify.window: {text:?} is not like \"22:00-06:00\""))
         })
     });
@@ -97,17 +97,17 @@ mod tests {
     #[test]
     fn a_window_may_include_midnight() {
         let at = |hour: u64, minute: u64| (20_000 * 24 * 60 + hour * 60 + minute) * 60_000_000;
-        let day = Window::parse("08:30-17:00").expect("a window");
+        let day = DailyWindow::parse("08:30-17:00").expect("a window");
         assert!(day.holds(at(8, 30)) && day.holds(at(16, 59)));
         assert!(!day.holds(at(8, 29)) && !day.holds(at(17, 0)));
-        let night = Window::parse("22:00-06:00").expect("a window");
+        let night = DailyWindow::parse("22:00-06:00").expect("a window");
         assert!(night.holds(at(23, 0)) && night.holds(at(0, 0)) && night.holds(at(5, 59)));
         assert!(!night.holds(at(6, 0)) && !night.holds(at(21, 59)));
         assert_eq!(night.to_string(), "22:00-06:00");
         for wrong in
             ["", "22:00", "22-06", "24:00-06:00", "22:60-06:00", "6:00-7:00", "06:00-06:00"]
         {
-            assert_eq!(Window::parse(wrong), None, "{wrong}");
+            assert_eq!(DailyWindow::parse(wrong), None, "{wrong}");
         }
     }
 }

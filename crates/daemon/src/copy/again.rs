@@ -35,7 +35,7 @@ pub(crate) struct AgainOptions {
 
 /// The end of a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Round {
+pub(crate) enum RoundEnd {
     /// Rows are left to copy.
     Unfinished,
     /// All rows are copied; the channel lets the tables converge.
@@ -52,7 +52,7 @@ pub(crate) async fn copy_again(
     selection: &dyn TableSelection,
     time: Option<Duration>,
     observer: &dyn CopyObserver,
-) -> std::result::Result<Round, CopyError> {
+) -> std::result::Result<RoundEnd, CopyError> {
     check_gtids(&options.copy)?;
     let begun = Instant::now();
     let (server, watcher) = connect_source(&options.copy).await?;
@@ -77,7 +77,7 @@ struct Again<'a> {
 }
 
 impl Again<'_> {
-    async fn round(mut self, time: Option<Duration>) -> Result<Round> {
+    async fn round(mut self, time: Option<Duration>) -> Result<RoundEnd> {
         let copied = self.copied(time).await;
         let Copying { claim, watcher, writer, .. } = self.copying;
         let (rows, until) = match copied {
@@ -93,11 +93,11 @@ impl Again<'_> {
         match until {
             None => {
                 claim.give_back().await;
-                Ok(Round::Unfinished)
+                Ok(RoundEnd::Unfinished)
             }
             Some(until) => {
                 claim.converge_again(&until).await?;
-                Ok(Round::Copied { rows })
+                Ok(RoundEnd::Copied { rows })
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use csa_applier::{Converging, ConvergingTables, Target};
 use csa_provider::binlog::GtidSet;
 
-use super::again::{AgainOptions, Round, copy_again};
+use super::again::{AgainOptions, RoundEnd, copy_again};
 use super::error::CopyError;
 use super::options::{ChunkLimits, CopyObserver, CopyOptions};
 use super::pace::Pace;
@@ -86,7 +86,7 @@ impl DrivenCopy {
         let tables: BTreeSet<TableName> = tables.iter().cloned().map(TableName::from).collect();
         let options = AgainOptions { copy: self.options.clone(), tables, integers };
         let round = copy_again(&options, &EveryTable, Some(time), &Begins(&|_| {})).await;
-        round.map(|round| round != Round::Unfinished).map_err(failure)
+        round.map(|round| round != RoundEnd::Unfinished).map_err(failure)
     }
 
     /// Ends a copy whose tables have converged.

@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use csa_applier::{CopyClaim, Target};
 use tokio::time::Instant;
 
-pub(crate) use again::{AgainOptions, Round, copy_again};
+pub(crate) use again::{AgainOptions, RoundEnd, copy_again};
 pub(crate) use clone::{CloneOptions, CloneSummary, clone};
 use copying::{Copying, Report};
 pub(crate) use end::{complete, converging_tables, copied_tables, lacks_tables, make_missing};

@@ -26,11 +26,11 @@ pub(crate) struct Pace {
     is_paused: watch::Sender<bool>,
     /// The rows that lanes have read.
     rows: AtomicU64,
-    inner: Mutex<Inner>,
+    inner: Mutex<PaceState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct PaceState {
     health: Option<NonZeroU32>,
     /// The limits that are exceeded, in words.
     why: String,

@@ -10,7 +10,7 @@ use super::error::{CopyError, Result};
 use super::options::CopyOptions;
 use super::rows::{Part, TableRows, bounded_ranges, ranges};
 use crate::verify::{
-    Estimate, LEFT_OUT, ListedTables, Pair, Scope, TableName, TableSelection, VerifySession,
+    Estimate, LEFT_OUT, ListedTables, Scope, TableName, TablePair, TableSelection, VerifySession,
     folds_case, missing_select, tables,
 };
 
@@ -80,7 +80,7 @@ pub(super) async fn read(
     let pairs: Vec<_> =
         pairs.into_iter().filter(|pair| on_source.contains_key(&pair.source)).collect();
     let is_in_the_way =
-        |pair: &&Pair| on_target.contains_key(&pair.target) && !made.contains(&pair.target);
+        |pair: &&TablePair| on_target.contains_key(&pair.target) && !made.contains(&pair.target);
     let there: Vec<_> = pairs.iter().filter(is_in_the_way).collect();
     let there = shown(there.iter().map(|pair| &pair.target));
     if !there.is_empty() {

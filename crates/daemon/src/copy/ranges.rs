@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use csa_applier::{CopyRange, locked_range, moved_range};
 
 use super::rows::Part;
-use crate::verify::{Key, KeyRange, TableName};
+use crate::verify::{KeyRange, RowKey, TableName};
 
 /// The channel, and the turn in which this copy has its ranges.
 #[derive(Debug, Clone)]
@@ -21,8 +21,8 @@ pub(super) struct Turn {
 /// The keys that are left of a range, as the target keeps them.
 #[derive(Debug, Serialize, Deserialize)]
 struct Left {
-    after: Option<Key>,
-    through: Option<Key>,
+    after: Option<RowKey>,
+    through: Option<RowKey>,
 }
 
 /// The statements that make a chunk part of the copy, in the chunk's own transaction.

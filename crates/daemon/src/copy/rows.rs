@@ -6,7 +6,7 @@ use csa_provider::sql_text::{identifier, quote};
 use super::definitions::unnumbered;
 use super::error::{CopyError, Result};
 use crate::verify::{
-    Column, DigestSum, Key, KeyRange, TableName, TableSql, VerifySession, common, definition,
+    Column, DigestSum, KeyRange, RowKey, TableName, TableSql, VerifySession, common, definition,
     literal, selected,
 };
 
@@ -141,7 +141,7 @@ impl TableRows {
         }
     }
 
-    fn key(&self, row: &Row) -> Option<Key> {
+    fn key(&self, row: &Row) -> Option<RowKey> {
         row.get(self.columns.len()..)?.iter().cloned().collect()
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::claims::engine::Engine;
 use crate::claims::etcd::Etcd;
 use crate::claims::fleet_view::FleetView;
-use crate::claims::keeper::{Handle, Keeper, Options, Work};
+use crate::claims::keeper::{ClaimedChannels, Handle, Keeper, Options};
 use crate::claims::kubernetes::Kubernetes;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -94,7 +94,7 @@ impl JoinedFleet {
 #[derive(Debug)]
 struct Channels(Arc<Daemon>);
 
-impl Work for Channels {
+impl ClaimedChannels for Channels {
     fn channels(&self) -> BTreeSet<String> {
         self.0.channels().iter().map(|channel| channel.name().to_owned()).collect()
     }

@@ -29,7 +29,7 @@ pub(crate) struct Reload {
 
 /// The differences between the daemon and its files, and what to do about them.
 #[derive(Debug, Default)]
-struct Plan {
+struct ReloadPlan {
     view: ReloadView,
     /// New access rules, if they may change now.
     access: Option<Access>,
@@ -74,7 +74,7 @@ impl Daemon {
         // Nothing fails after this point: a file with an error has changed nothing.
         config.warnings.iter().for_each(|warning| warn!("{warning}"));
         let channels = std::mem::take(&mut config.channels);
-        let mut plan = Plan::default();
+        let mut plan = ReloadPlan::default();
         plan.view.dry_run = how.dry_run;
         self.plan_daemon(&config, &mut plan);
         self.plan_channels(channels, &config, how, &mut plan);
@@ -89,7 +89,7 @@ impl Daemon {
         Ok(view)
     }
 
-    fn plan_daemon(&self, config: &Config, plan: &mut Plan) {
+    fn plan_daemon(&self, config: &Config, plan: &mut ReloadPlan) {
         let mut change = |setting: &str, from: String, to: String| {
             plan.view.changed.extend(changed(None, setting, from, to));
         };
@@ -120,7 +120,7 @@ impl Daemon {
         channels: Vec<ChannelSettings>,
         config: &Config,
         how: Reload,
-        plan: &mut Plan,
+        plan: &mut ReloadPlan,
     ) {
         plan.order = channels.iter().map(|settings| settings.name.clone()).collect();
         let (known, removed): (Vec<_>, Vec<_>) = self
@@ -153,8 +153,8 @@ impl Daemon {
 
     /// Leaves a daemon that matches its files, whatever its channels do meanwhile: none of these steps
     /// can be refused.
-    async fn carry_out(&self, plan: Plan, daemon: &DaemonConfig) -> ReloadView {
-        let Plan { view, access, removed, kept, restarted, added, order } = plan;
+    async fn carry_out(&self, plan: ReloadPlan, daemon: &DaemonConfig) -> ReloadView {
+        let ReloadPlan { view, access, removed, kept, restarted, added, order } = plan;
         DAEMON_SETTINGS.iter().for_each(|setting| setting.adopt(self, daemon));
         if let Some(access) = access {
             self.set_access(access);
@@ -195,7 +195,7 @@ fn plan_channel(
     channel: &Arc<Supervisor>,
     settings: &ChannelSettings,
     how: Reload,
-    plan: &mut Plan,
+    plan: &mut ReloadPlan,
 ) {
     let name = channel.name();
     for setting in &CHANNEL_SETTINGS {

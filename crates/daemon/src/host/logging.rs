@@ -110,9 +110,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct WrittenLines(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Written {
+    impl Write for WrittenLines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -125,7 +125,7 @@ mod tests {
 
     /// Returns what `log` writes in one form under a filter.
     fn logged(format: LogFormat, filter: &str, log: impl FnOnce()) -> String {
-        let written = Written::default();
+        let written = WrittenLines::default();
         let out = written.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(parse(filter).expect("a filter"))

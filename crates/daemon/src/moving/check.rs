@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::Daemon;
-use super::decide::Access;
+use super::DaemonControl;
+use super::decide::ServerAccess;
 use super::fence::Fence;
 use super::pair::{Pair, said};
 use super::server::{Asked, Server};
@@ -31,7 +31,7 @@ pub(super) async fn server_problems(
     let fence = pair.fence();
     let mut found = Vec::new();
     let access = [fence.access(from).await?, fence.access(to).await?];
-    if access[0] != Access::Open || access[1] == Access::Open {
+    if access[0] != ServerAccess::Open || access[1] == ServerAccess::Open {
         let words =
             |server: &Server, access| format!("{} {}", server.address(), said(Some(access)));
         found.push(format!(
@@ -73,7 +73,7 @@ pub(super) async fn server_problems(
 
 /// Returns the reasons by the state of the channels.
 pub(super) fn channel_problems(
-    daemon: &dyn Daemon,
+    daemon: &dyn DaemonControl,
     [forward, reverse]: [&ChannelSettings; 2],
     max_lag: f64,
 ) -> Vec<String> {
@@ -103,7 +103,10 @@ pub(super) fn state_problem(view: &ChannelView, states: &[ChannelState]) -> Opti
 }
 
 /// Returns the reason why the reverse channel could not take over.
-pub(super) fn reverse_problem(daemon: &dyn Daemon, reverse: &ChannelSettings) -> Option<String> {
+pub(super) fn reverse_problem(
+    daemon: &dyn DaemonControl,
+    reverse: &ChannelSettings,
+) -> Option<String> {
     match daemon.view(&reverse.name) {
         Ok(view) => state_problem(&view, &STANDS_BY),
         Err(failure) => Some(failure.to_string()),

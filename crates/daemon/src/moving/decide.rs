@@ -1,10 +1,10 @@
 //! Decides the next step of a move, from the journal and from what the servers say. Pure.
 
-use super::journal::{Direction, Journal, Phase, Step};
+use super::journal::{Direction, Journal, MovePhase, Step};
 
 /// Whom a server lets write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum ServerAccess {
     /// Applications.
     Open,
     /// Channels alone.
@@ -15,11 +15,11 @@ pub(crate) enum Access {
 
 /// A server as it is now; `None` for one that does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct MoveFacts {
     /// The server that the applications leave.
-    pub(crate) from: Option<Access>,
+    pub(crate) from: Option<ServerAccess>,
     /// The server that they move to.
-    pub(crate) to: Option<Access>,
+    pub(crate) to: Option<ServerAccess>,
     /// The latter has not restarted since the move began, so what it was opened for is still open.
     pub(crate) is_same_life: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) enum Next {
 pub(crate) fn decide(
     journal: Option<&Journal>,
     direction: Direction,
-    facts: Facts,
+    facts: MoveFacts,
     is_late: bool,
 ) -> Next {
     let unfinished = journal.filter(|journal| journal.is_unfinished());
@@ -60,8 +60,8 @@ pub(crate) fn decide(
         return forward(journal, facts);
     }
     match (facts.from, facts.to) {
-        (_, Some(Access::Open)) if journal.step == Step::Open => Next::Continue(Step::Open),
-        (_, Some(Access::Open)) => Next::Refuse(
+        (_, Some(ServerAccess::Open)) if journal.step == Step::Open => Next::Continue(Step::Open),
+        (_, Some(ServerAccess::Open)) => Next::Refuse(
             "the new server takes writes, and this move has not opened it; close it \
              (SET GLOBAL read_only = ON), see what was written there, and run the command again"
                 .to_owned(),
@@ -72,28 +72,28 @@ pub(crate) fn decide(
         }
         // It may be open.
         (_, None) if journal.step == Step::Open => Next::Ask,
-        _ if journal.phase == Phase::Undoing => Next::Undo(journal.why.clone()),
+        _ if journal.phase == MovePhase::Undoing => Next::Undo(journal.why.clone()),
         _ if is_late => Next::Undo("the time limit has passed".to_owned()),
         (None, _) | (_, None) => Next::Ask,
         // A fence that was lost, or was not yet there.
-        (Some(Access::Open | Access::Following), _) => Next::Continue(Step::Fence),
-        (Some(Access::Closed), _) => {
+        (Some(ServerAccess::Open | ServerAccess::Following), _) => Next::Continue(Step::Fence),
+        (Some(ServerAccess::Closed), _) => {
             // Cheap to do again, and nothing is taken on trust.
             Next::Continue(Step::Wait)
         }
     }
 }
 
-fn without_move(facts: Facts) -> Next {
+fn without_move(facts: MoveFacts) -> Next {
     match (facts.from, facts.to) {
         (None, _) | (_, None) => Next::Ask,
-        (Some(Access::Open), Some(Access::Open)) => Next::Refuse(
+        (Some(ServerAccess::Open), Some(ServerAccess::Open)) => Next::Refuse(
             "both servers take writes; close the one that no application uses \
              (SET GLOBAL read_only = ON), or let --prepare do it"
                 .to_owned(),
         ),
-        (Some(Access::Open), Some(_)) => Next::Begin,
-        (Some(_), Some(Access::Open)) => Next::Nothing,
+        (Some(ServerAccess::Open), Some(_)) => Next::Begin,
+        (Some(_), Some(ServerAccess::Open)) => Next::Nothing,
         (Some(_), Some(_)) => Next::Refuse(
             "neither server takes writes, and no move was begun; open the one that the applications \
              use: SET GLOBAL super_read_only = OFF, read_only = OFF"
@@ -103,7 +103,7 @@ fn without_move(facts: Facts) -> Next {
 }
 
 /// After the new server was opened, the only way is forward.
-fn forward(journal: &Journal, facts: Facts) -> Next {
+fn forward(journal: &Journal, facts: MoveFacts) -> Next {
     match (facts.to, journal.step, journal.is_done) {
         (None, ..) => Next::Ask,
         // One that has restarted with an option file that closes it is opened first.
@@ -116,19 +116,19 @@ fn forward(journal: &Journal, facts: Facts) -> Next {
 mod tests {
     use super::*;
 
-    fn facts(from: Access, to: Access) -> Facts {
-        Facts { from: Some(from), to: Some(to), is_same_life: true }
+    fn facts(from: ServerAccess, to: ServerAccess) -> MoveFacts {
+        MoveFacts { from: Some(from), to: Some(to), is_same_life: true }
     }
 
     fn at(step: Step, is_done: bool) -> Journal {
         Journal { step, is_done, ..Journal::new(Direction::CutOver, 7, 0, "h") }
     }
 
-    fn next(journal: &Journal, facts: Facts, is_late: bool) -> Next {
+    fn next(journal: &Journal, facts: MoveFacts, is_late: bool) -> Next {
         decide(Some(journal), Direction::CutOver, facts, is_late)
     }
 
-    use Access::{Closed, Following, Open};
+    use ServerAccess::{Closed, Following, Open};
 
     #[test]
     fn a_move_begins_only_where_one_server_is_in_use() {
@@ -138,10 +138,10 @@ mod tests {
         assert_eq!(begin(Following, Open), Next::Nothing);
         assert!(matches!(begin(Open, Open), Next::Refuse(_)));
         assert!(matches!(begin(Closed, Following), Next::Refuse(_)));
-        let away = Facts { from: None, ..facts(Open, Open) };
+        let away = MoveFacts { from: None, ..facts(Open, Open) };
         assert_eq!(decide(None, Direction::Back, away, false), Next::Ask);
         // One that has ended is no move any more.
-        for phase in [Phase::Prepared, Phase::Undone, Phase::Moved] {
+        for phase in [MovePhase::Prepared, MovePhase::Undone, MovePhase::Moved] {
             let ended = Journal { phase, ..at(Step::Follow, true) };
             assert_eq!(next(&ended, facts(Open, Following), true), Next::Begin);
         }
@@ -161,14 +161,14 @@ mod tests {
                 assert_eq!(next(&journal, lost, false), Next::Continue(Step::Fence));
                 // Late: the old server is opened again, whatever it is now.
                 for from in [Some(Open), Some(Closed), None] {
-                    let late = Facts { from, ..there };
+                    let late = MoveFacts { from, ..there };
                     assert!(matches!(next(&journal, late, true), Next::Undo(_)), "{step:?}");
                 }
-                for away in [Facts { from: None, ..there }, Facts { to: None, ..there }] {
+                for away in [MoveFacts { from: None, ..there }, MoveFacts { to: None, ..there }] {
                     assert_eq!(next(&journal, away, false), Next::Ask);
                 }
                 // It can't say whether it was opened.
-                let away = next(&journal, Facts { to: None, ..there }, true);
+                let away = next(&journal, MoveFacts { to: None, ..there }, true);
                 assert_eq!(away == Next::Ask, step == Step::Open, "{step:?}");
             }
         }
@@ -182,7 +182,7 @@ mod tests {
             Next::Continue(Step::Open)
         );
         // It may have been there before a restart.
-        let again = Facts { is_same_life: false, ..facts(Closed, Following) };
+        let again = MoveFacts { is_same_life: false, ..facts(Closed, Following) };
         assert_eq!(next(&at(Step::Open, false), again, true), Next::Continue(Step::Open));
         // In the same life it was not.
         assert!(matches!(
@@ -190,7 +190,7 @@ mod tests {
             Next::Undo(_)
         ));
         for from in [Some(Closed), Some(Following), Some(Open), None] {
-            let of = |to| Facts { from, to: Some(to), is_same_life: true };
+            let of = |to| MoveFacts { from, to: Some(to), is_same_life: true };
             let is = |step, is_done| next(&at(step, is_done), of(Open), true);
             assert_eq!(is(Step::Open, true), Next::Continue(Step::HandOver));
             assert_eq!(is(Step::HandOver, false), Next::Continue(Step::HandOver));
@@ -200,21 +200,21 @@ mod tests {
             let closed = next(&at(Step::HandOver, false), of(Following), true);
             assert_eq!(closed, Next::Continue(Step::HandOver));
         }
-        let away = Facts { to: None, ..facts(Closed, Open) };
+        let away = MoveFacts { to: None, ..facts(Closed, Open) };
         assert_eq!(next(&at(Step::HandOver, false), away, true), Next::Ask);
     }
 
     #[test]
     fn an_undo_ends_as_an_undo() {
         let undoing =
-            Journal { phase: Phase::Undoing, why: "late".to_owned(), ..at(Step::Wait, false) };
+            Journal { phase: MovePhase::Undoing, why: "late".to_owned(), ..at(Step::Wait, false) };
         for from in [Closed, Open] {
             let undo = next(&undoing, facts(from, Following), false);
             assert_eq!(undo, Next::Undo("late".to_owned()));
         }
         // Somebody has opened the new server by hand: no server is opened beside it.
         for step in [Step::Fence, Step::Wait, Step::Compare] {
-            for phase in [Phase::Moving, Phase::Undoing] {
+            for phase in [MovePhase::Moving, MovePhase::Undoing] {
                 let journal = Journal { phase, ..at(step, false) };
                 for late in [false, true] {
                     let refused = next(&journal, facts(Closed, Open), late);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use csa_scheduler::filter::OWN_TABLES;
 
-use super::decide::Access;
-use super::journal::{Direction, Phase, Step};
+use super::decide::ServerAccess;
+use super::journal::{Direction, MovePhase, Step};
 use super::mover::Mover;
 use super::pair::{check_servers, said};
 use crate::host::{Failure, now_micros};
@@ -17,9 +17,9 @@ impl Mover<'_> {
     pub(crate) async fn prepare(&mut self) -> Result<(), Failure> {
         let journal = self.recorded().await;
         if let Some(journal) = journal {
-            if journal.is_unfinished() || journal.phase == Phase::Moved {
+            if journal.is_unfinished() || journal.phase == MovePhase::Moved {
                 let is_there =
-                    journal.phase == Phase::Moved && journal.direction == Direction::Back;
+                    journal.phase == MovePhase::Moved && journal.direction == Direction::Back;
                 if !is_there {
                     let why = format!("the journal says: {}", journal.said());
                     return Err(Failure::Input(format!("{why}; --plan shows the next steps")));
@@ -32,15 +32,15 @@ impl Mover<'_> {
             return Err(Failure::Runtime(away));
         }
         check_servers(self.forward(), self.reverse(), &self.from, &self.to).await?;
-        if facts.from != Some(Access::Open) {
+        if facts.from != Some(ServerAccess::Open) {
             return Err(Failure::Input(format!(
                 "{} {}; the applications have to use it",
                 self.from.address(),
                 said(facts.from)
             )));
         }
-        if facts.to == Some(Access::Open) {
-            let closed = self.fence.set(&mut self.to, Access::Following).await;
+        if facts.to == Some(ServerAccess::Open) {
+            let closed = self.fence.set(&mut self.to, ServerAccess::Following).await;
             closed.map_err(|error| Failure::Runtime(error.text))?;
             let to = self.to.address();
             self.daemon.tell(&format!("{to} takes writes of channels alone from now on"));
@@ -69,7 +69,7 @@ impl Mover<'_> {
 
     /// Records that both servers were compared.
     pub(crate) async fn prepared(&mut self) -> Result<(), Failure> {
-        self.journal.phase = Phase::Prepared;
+        self.journal.phase = MovePhase::Prepared;
         self.journal.step = Step::Fence;
         self.journal.begun_at = now_micros();
         self.note().await.map_err(Failure::Runtime)
@@ -90,7 +90,7 @@ impl Mover<'_> {
         if let Some(away) = away {
             return Err(Failure::Runtime(away));
         }
-        if facts.to != Some(Access::Open) || facts.from == Some(Access::Open) {
+        if facts.to != Some(ServerAccess::Open) || facts.from == Some(ServerAccess::Open) {
             return Err(Failure::Input(format!(
                 "{} {}, and {} {}; --finish ends a move whose applications use the new server alone",
                 self.from.address(),
@@ -104,9 +104,9 @@ impl Mover<'_> {
             self.daemon
                 .tell(&format!("channel {} is stopped until the daemon restarts", channel.name));
         }
-        let closed = self.fence.set(&mut self.from, Access::Closed).await;
+        let closed = self.fence.set(&mut self.from, ServerAccess::Closed).await;
         closed.map_err(|error| Failure::Runtime(error.text))?;
-        self.journal.phase = Phase::Finished;
+        self.journal.phase = MovePhase::Finished;
         self.note().await.map_err(Failure::Runtime)?;
         let (old, new) = (self.from.address(), self.to.address());
         let (up, down) = (&self.pair.up.name, &self.pair.down.name);

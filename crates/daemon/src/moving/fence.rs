@@ -6,7 +6,7 @@ use csa_provider::server::ask::first;
 use csa_provider::sql_text::quote;
 use tokio::time::Instant;
 
-use super::decide::Access;
+use super::decide::ServerAccess;
 use super::server::{Asked, Server, ServerError};
 use crate::config::{Account, FenceMeans};
 use crate::host::{Output, run_program};
@@ -24,20 +24,20 @@ pub(crate) struct Fence {
 
 impl Fence {
     /// Returns the statements, or the call of a program, that let this server be used so.
-    pub(crate) fn statements(&self, wanted: Access, persists: bool) -> Vec<String> {
+    pub(crate) fn statements(&self, wanted: ServerAccess, persists: bool) -> Vec<String> {
         match &self.means {
             FenceMeans::ReadOnly => {
                 let set = if persists { "SET PERSIST" } else { "SET GLOBAL" };
                 // In an order in which no moment is more open than the outcome.
                 let values = match wanted {
-                    Access::Closed => ["super_read_only = ON", "read_only = ON"],
-                    Access::Following => ["read_only = ON", "super_read_only = OFF"],
-                    Access::Open => ["super_read_only = OFF", "read_only = OFF"],
+                    ServerAccess::Closed => ["super_read_only = ON", "read_only = ON"],
+                    ServerAccess::Following => ["read_only = ON", "super_read_only = OFF"],
+                    ServerAccess::Open => ["super_read_only = OFF", "read_only = OFF"],
                 };
                 values.map(|value| format!("{set} {value}")).to_vec()
             }
             FenceMeans::LockAccounts(accounts) => {
-                let state = if wanted == Access::Open { "UNLOCK" } else { "LOCK" };
+                let state = if wanted == ServerAccess::Open { "UNLOCK" } else { "LOCK" };
                 accounts
                     .iter()
                     .map(|account| format!("ALTER USER {} ACCOUNT {state}", name(account)))
@@ -50,14 +50,14 @@ impl Fence {
     }
 
     /// Returns whom the server lets write.
-    pub(crate) async fn access(&self, server: &mut Server) -> Asked<Access> {
+    pub(crate) async fn access(&self, server: &mut Server) -> Asked<ServerAccess> {
         match &self.means {
             FenceMeans::ReadOnly => {
                 let query = "SELECT CONCAT(@@GLOBAL.read_only, @@GLOBAL.super_read_only)";
                 Ok(match first(server.ask(query).await?).as_deref() {
-                    Some("11") => Access::Closed,
-                    Some("10") => Access::Following,
-                    _ => Access::Open,
+                    Some("11") => ServerAccess::Closed,
+                    Some("10") => ServerAccess::Following,
+                    _ => ServerAccess::Open,
                 })
             }
             FenceMeans::LockAccounts(accounts) => {
@@ -68,14 +68,14 @@ impl Fence {
                 let locked = first(server.ask(&query).await?).unwrap_or_default();
                 let is_closed =
                     locked == accounts.len().to_string() && !has_sessions(server, accounts).await?;
-                Ok(if is_closed { Access::Closed } else { Access::Open })
+                Ok(if is_closed { ServerAccess::Closed } else { ServerAccess::Open })
             }
             FenceMeans::Command(program) => {
                 // It has to answer, too: a program that says "closed" proves little of a server that is away.
                 server.ask("DO 0").await?;
                 match self.call(program, server, "state").await?.as_str() {
-                    "closed" => Ok(Access::Closed),
-                    "open" => Ok(Access::Open),
+                    "closed" => Ok(ServerAccess::Closed),
+                    "open" => Ok(ServerAccess::Open),
                     other => Err(failed(format!(
                         "move.fence_command: it printed {other:?} for CSA_MOVE_ACTION=state; it has to \
                          print open or closed"
@@ -86,7 +86,7 @@ impl Fence {
     }
 
     /// Lets the server be used so. Does nothing where it is so already.
-    pub(crate) async fn set(&self, server: &mut Server, wanted: Access) -> Asked<()> {
+    pub(crate) async fn set(&self, server: &mut Server, wanted: ServerAccess) -> Asked<()> {
         let statements = self.statements(wanted, server.identity.persists);
         match &self.means {
             FenceMeans::ReadOnly => {
@@ -98,8 +98,10 @@ impl Fence {
             FenceMeans::LockAccounts(accounts) => {
                 server.run(&statements).await?;
                 match wanted {
-                    Access::Open => Ok(()),
-                    Access::Following | Access::Closed => end_sessions(server, accounts).await,
+                    ServerAccess::Open => Ok(()),
+                    ServerAccess::Following | ServerAccess::Closed => {
+                        end_sessions(server, accounts).await
+                    }
                 }
             }
             FenceMeans::Command(program) => {
@@ -130,10 +132,10 @@ fn failed(text: String) -> ServerError {
     ServerError { code: Some(0), text }
 }
 
-const fn action(wanted: Access) -> &'static str {
+const fn action(wanted: ServerAccess) -> &'static str {
     match wanted {
-        Access::Open => "open",
-        Access::Following | Access::Closed => "close",
+        ServerAccess::Open => "open",
+        ServerAccess::Following | ServerAccess::Closed => "close",
     }
 }
 
@@ -220,21 +222,21 @@ mod tests {
     fn no_moment_of_a_change_is_more_open_than_its_outcome() {
         let by_setting = fence(FenceMeans::ReadOnly);
         assert_eq!(
-            by_setting.statements(Access::Following, true),
+            by_setting.statements(ServerAccess::Following, true),
             ["SET PERSIST read_only = ON", "SET PERSIST super_read_only = OFF"]
         );
         assert_eq!(
-            by_setting.statements(Access::Closed, false),
+            by_setting.statements(ServerAccess::Closed, false),
             ["SET GLOBAL super_read_only = ON", "SET GLOBAL read_only = ON"]
         );
         let account = Account { user: "o'n".to_owned(), host: "%".to_owned() };
         let by_lock = fence(FenceMeans::LockAccounts(vec![account]));
         assert_eq!(
-            by_lock.statements(Access::Closed, true),
+            by_lock.statements(ServerAccess::Closed, true),
             ["ALTER USER 'o''n'@'%' ACCOUNT LOCK"]
         );
         assert_eq!(
-            by_lock.statements(Access::Open, true),
+            by_lock.statements(ServerAccess::Open, true),
             ["ALTER USER 'o''n'@'%' ACCOUNT UNLOCK"]
         );
     }

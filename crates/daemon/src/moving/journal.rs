@@ -76,7 +76,7 @@ impl Step {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Phase {
+pub(crate) enum MovePhase {
     /// Both servers were compared, and the new one takes no writes of applications.
     Prepared,
     Moving,
@@ -93,7 +93,7 @@ pub(crate) struct Journal {
     /// Rises with every entry, so that the latest of several copies can be told.
     pub(crate) number: u64,
     pub(crate) direction: Direction,
-    pub(crate) phase: Phase,
+    pub(crate) phase: MovePhase,
     /// The step that was begun last.
     pub(crate) step: Step,
     /// The step's effect is there.
@@ -115,7 +115,7 @@ impl Journal {
         Self {
             number,
             direction,
-            phase: Phase::Moving,
+            phase: MovePhase::Moving,
             step: Step::Fence,
             is_done: false,
             begun_at: now,
@@ -127,7 +127,7 @@ impl Journal {
     }
 
     pub(crate) fn is_unfinished(&self) -> bool {
-        matches!(self.phase, Phase::Moving | Phase::Undoing)
+        matches!(self.phase, MovePhase::Moving | MovePhase::Undoing)
     }
 
     /// Returns the step in words, for `csa.audit` and the terminal.
@@ -135,13 +135,13 @@ impl Journal {
         let Self { direction, step, is_done, .. } = self;
         let name = direction.name();
         match (self.phase, is_done) {
-            (Phase::Prepared, _) => "prepared".to_owned(),
-            (Phase::Moving, false) => format!("{name}: {} begins", step.name()),
-            (Phase::Moving, true) => format!("{name}: {} done", step.name()),
-            (Phase::Undoing, _) => format!("{name}: undo begins"),
-            (Phase::Undone, _) => format!("{name}: undone"),
-            (Phase::Moved, _) => format!("{name}: done"),
-            (Phase::Finished, _) => "finished".to_owned(),
+            (MovePhase::Prepared, _) => "prepared".to_owned(),
+            (MovePhase::Moving, false) => format!("{name}: {} begins", step.name()),
+            (MovePhase::Moving, true) => format!("{name}: {} done", step.name()),
+            (MovePhase::Undoing, _) => format!("{name}: undo begins"),
+            (MovePhase::Undone, _) => format!("{name}: undone"),
+            (MovePhase::Moved, _) => format!("{name}: done"),
+            (MovePhase::Finished, _) => "finished".to_owned(),
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::host::Failure;
 use crate::observe::view::{ChannelView, CommandView};
 
 /// The running daemon.
-pub(crate) trait Daemon {
+pub(crate) trait DaemonControl {
     /// Returns a channel as `/status` shows it.
     fn view(&self, channel: &str) -> Result<ChannelView, Failure>;
 

@@ -6,11 +6,11 @@ use csa_provider::binlog::GtidSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Daemon;
+use super::DaemonControl;
 use super::check::{STAYS, channel_problems, server_problems};
-use super::decide::{Access, Facts, Next, decide};
+use super::decide::{MoveFacts, Next, ServerAccess, decide};
 use super::fence::Fence;
-use super::journal::{Direction, Journal, JournalFile, Phase, Step, latest};
+use super::journal::{Direction, Journal, JournalFile, MovePhase, Step, latest};
 use super::pair::{Pair, check_servers};
 use super::server::{Asked, Server, ServerError};
 use crate::config::ChannelSettings;
@@ -25,14 +25,14 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// The end of a step that did not succeed.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum MoveStop {
     /// A server went away, or changed: look at everything again.
     Again(String),
     /// It will not succeed.
     GiveUp(String),
 }
 
-impl From<ServerError> for Stop {
+impl From<ServerError> for MoveStop {
     fn from(error: ServerError) -> Self {
         match error.code {
             None => Self::Again(error.text),
@@ -41,12 +41,12 @@ impl From<ServerError> for Stop {
     }
 }
 
-pub(super) type Taken = Result<(), Stop>;
+pub(super) type Taken = Result<(), MoveStop>;
 
 /// A move of one pair in one direction.
 pub(crate) struct Mover<'a> {
     pub(super) pair: Pair<'a>,
-    pub(super) daemon: &'a dyn Daemon,
+    pub(super) daemon: &'a dyn DaemonControl,
     pub(super) direction: Direction,
     pub(super) from: Server,
     pub(super) to: Server,
@@ -65,7 +65,7 @@ impl<'a> Mover<'a> {
     /// Takes the locks of the pair, and looks at both servers.
     pub(crate) fn new(
         pair: Pair<'a>,
-        daemon: &'a dyn Daemon,
+        daemon: &'a dyn DaemonControl,
         direction: Direction,
     ) -> Result<Self, Failure> {
         let directory = pair.up.directory().to_owned();
@@ -161,15 +161,17 @@ impl<'a> Mover<'a> {
                 Ok(()) => {
                     return self.alarm.take().map_or(Ok(()), |why| Err(Failure::Runtime(why)));
                 }
-                Err(Stop::Again(why)) => {
+                Err(MoveStop::Again(why)) => {
                     self.daemon.tell(&format!("looking at both servers again: {why}"));
                     tokio::time::sleep(POLL).await;
                     if self.is_opened() && Instant::now() > until {
                         return Err(self.forward_only(&why));
                     }
                 }
-                Err(Stop::GiveUp(why)) if self.is_opened() => return Err(self.forward_only(&why)),
-                Err(Stop::GiveUp(why)) => return Err(self.undo(why).await),
+                Err(MoveStop::GiveUp(why)) if self.is_opened() => {
+                    return Err(self.forward_only(&why));
+                }
+                Err(MoveStop::GiveUp(why)) => return Err(self.undo(why).await),
             }
         }
     }
@@ -184,10 +186,10 @@ impl<'a> Mover<'a> {
         let (from, to) = (self.from.address(), self.to.address());
         match self.journal.phase {
             _ if !self.has_ended => None,
-            Phase::Moved => {
+            MovePhase::Moved => {
                 Some((EventKind::CutOver, format!("the applications use {to} instead of {from}")))
             }
-            Phase::Undone => {
+            MovePhase::Undone => {
                 let why = &self.journal.why;
                 Some((EventKind::MoveUndone, format!("{why}; {from} takes the writes as before")))
             }
@@ -208,7 +210,7 @@ impl<'a> Mover<'a> {
     /// Returns true if the new server takes writes, or may have taken some.
     pub(super) fn is_opened(&self) -> bool {
         let Journal { phase, step, is_done, .. } = self.journal;
-        phase == Phase::Moving && (step > Step::Open || (step == Step::Open && is_done))
+        phase == MovePhase::Moving && (step > Step::Open || (step == Step::Open && is_done))
     }
 
     pub(super) fn is_late(&self, journal: &Journal) -> bool {
@@ -219,10 +221,10 @@ impl<'a> Mover<'a> {
     /// Ends a step that has not yet opened the new server at the time limit.
     pub(super) fn in_time(&self, doing: impl FnOnce() -> String) -> Taken {
         if self.stop.is_cancelled() && !self.is_opened() {
-            return Err(Stop::GiveUp("stopped by a signal".to_owned()));
+            return Err(MoveStop::GiveUp("stopped by a signal".to_owned()));
         }
         match self.is_late(&self.journal) && !self.is_opened() {
-            true => Err(Stop::GiveUp(format!(
+            true => Err(MoveStop::GiveUp(format!(
                 "not within move.time_limit ({} s): {}",
                 self.pair.settings.time_limit.as_secs_f64(),
                 doing()
@@ -235,7 +237,7 @@ impl<'a> Mover<'a> {
     ///
     /// # Errors
     /// A server answers, and refuses.
-    pub(super) async fn facts(&mut self) -> Result<(Facts, Option<String>), Failure> {
+    pub(super) async fn facts(&mut self) -> Result<(MoveFacts, Option<String>), Failure> {
         let (facts, errors) = self.looked().await;
         let refusal = errors.iter().find(|error| error.code.is_some());
         match refusal {
@@ -245,12 +247,12 @@ impl<'a> Mover<'a> {
     }
 
     /// Returns the same; one that refuses does not answer.
-    async fn facts_of_begun(&mut self) -> (Facts, Option<String>) {
+    async fn facts_of_begun(&mut self) -> (MoveFacts, Option<String>) {
         let (facts, errors) = self.looked().await;
         (facts, errors.into_iter().next().map(|error| error.text))
     }
 
-    async fn looked(&mut self) -> (Facts, Vec<ServerError>) {
+    async fn looked(&mut self) -> (MoveFacts, Vec<ServerError>) {
         let mut errors = Vec::new();
         let from = self.fence.access(&mut self.from).await;
         let from = answered(from, &mut errors);
@@ -260,7 +262,7 @@ impl<'a> Mover<'a> {
         let lived = now_micros().saturating_sub(self.journal.begun_at) / 1_000_000;
         // A second of doubt counts as a restart.
         let is_same_life = uptime.is_some_and(|uptime| uptime > lived + 1);
-        (Facts { from, to, is_same_life }, errors)
+        (MoveFacts { from, to, is_same_life }, errors)
     }
 
     /// Returns the latest journal of this host and of both servers.
@@ -324,21 +326,21 @@ impl<'a> Mover<'a> {
 
     /// Takes a step and all after it.
     async fn take_from(&mut self, first: Step) -> Taken {
-        if self.is_opened() && self.fence.access(&mut self.to).await? != Access::Open {
+        if self.is_opened() && self.fence.access(&mut self.to).await? != ServerAccess::Open {
             let words = format!(
                 "{} has been closed since it was opened; it is opened again",
                 self.to.address()
             );
             self.daemon.tell(&words);
-            self.fence.set(&mut self.to, Access::Open).await?;
+            self.fence.set(&mut self.to, ServerAccess::Open).await?;
         }
         let mut next = Some(first);
         while let Some(step) = next {
             self.take(step).await?;
             next = step.next();
         }
-        self.journal.phase = Phase::Moved;
-        self.note().await.map_err(Stop::GiveUp)?;
+        self.journal.phase = MovePhase::Moved;
+        self.note().await.map_err(MoveStop::GiveUp)?;
         self.has_ended = true;
         let seconds = now_micros().saturating_sub(self.journal.begun_at) as f64 / 1e6;
         self.daemon.tell(&format!(
@@ -369,10 +371,10 @@ impl<'a> Mover<'a> {
     }
 
     pub(super) async fn note_step(&mut self, step: Step, is_done: bool) -> Taken {
-        self.journal.phase = Phase::Moving;
+        self.journal.phase = MovePhase::Moving;
         self.journal.step = step;
         self.journal.is_done = is_done;
-        let noted = self.note().await.map_err(Stop::GiveUp);
+        let noted = self.note().await.map_err(MoveStop::GiveUp);
         if !is_done {
             super::planted::end_at(step, false);
         }

@@ -3,7 +3,7 @@
 use csa_applier::{Target, TargetGtids};
 use csa_provider::server::link::Side;
 
-use super::decide::Access;
+use super::decide::ServerAccess;
 use super::fence::Fence;
 use super::journal::Direction;
 use super::server::Server;
@@ -143,11 +143,11 @@ pub(crate) async fn check_servers(
 }
 
 /// Returns an access in words.
-pub(crate) const fn said(access: Option<Access>) -> &'static str {
+pub(crate) const fn said(access: Option<ServerAccess>) -> &'static str {
     match access {
         None => "does not answer",
-        Some(Access::Open) => "takes writes of applications",
-        Some(Access::Following) => "takes writes of channels alone",
-        Some(Access::Closed) => "takes no writes",
+        Some(ServerAccess::Open) => "takes writes of applications",
+        Some(ServerAccess::Following) => "takes writes of channels alone",
+        Some(ServerAccess::Closed) => "takes no writes",
     }
 }

@@ -1,6 +1,6 @@
 //! A move in words, before it is made.
 
-use super::decide::Access;
+use super::decide::ServerAccess;
 use super::journal::{Direction, Step};
 use super::mover::Mover;
 use super::pair::{check_servers, said};
@@ -55,27 +55,27 @@ impl Mover<'_> {
         let words = |step| match step {
             Step::Fence => format!(
                 "on {from}: {}; KILL of each session whose transaction has changed rows; XA RECOVER must be empty",
-                statements(true, Access::Closed)
+                statements(true, ServerAccess::Closed)
             ),
             Step::Wait => format!(
                 "until channel {} has applied gtid_executed of {from}; after {} s of all steps so far, {from} is \
                  opened again: {}",
                 self.forward().name,
                 settings.time_limit.as_secs_f64(),
-                statements(true, Access::Open)
+                statements(true, ServerAccess::Open)
             ),
             Step::Compare => format!(
                 "the last rows of the tables that were changed last, for {} s at most",
                 tail::BUDGET.as_secs_f64()
             ),
-            Step::Open => format!("on {to}: {}", statements(false, Access::Open)),
+            Step::Open => format!("on {to}: {}", statements(false, ServerAccess::Open)),
             Step::HandOver if settings.hand_over.is_empty() => {
                 format!("point the applications at {to} yourself (move.hand_over is not set)")
             }
             Step::HandOver => settings.hand_over.join(" "),
             Step::Follow => format!(
                 "on {from}: {}; csa-daemon restart --channel {}",
-                statements(true, Access::Following),
+                statements(true, ServerAccess::Following),
                 self.reverse().name
             ),
         };
@@ -90,7 +90,9 @@ impl Mover<'_> {
         }
         let (facts, _) = self.facts().await?;
         Ok(match (facts.from, facts.to) {
-            (Some(Access::Following | Access::Closed), Some(Access::Open)) => Direction::Back,
+            (Some(ServerAccess::Following | ServerAccess::Closed), Some(ServerAccess::Open)) => {
+                Direction::Back
+            }
             _ => Direction::CutOver,
         })
     }

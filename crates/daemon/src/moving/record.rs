@@ -3,7 +3,7 @@
 use csa_applier::{AuditEntry, CREATE_MOVE, write_move};
 use csa_provider::server::link::NO_TABLE;
 
-use super::journal::{Phase, Step};
+use super::journal::{MovePhase, Step};
 use super::mover::Mover;
 use super::server::{Asked, Server};
 use crate::host::now_micros;
@@ -17,7 +17,7 @@ impl Mover<'_> {
         self.journal.number += 1;
         let said = self.journal.said();
         let kept = self.file.write(&self.journal);
-        let opens = self.journal.phase == Phase::Moving
+        let opens = self.journal.phase == MovePhase::Moving
             && self.journal.step == Step::Open
             && !self.journal.is_done;
         match kept {
@@ -47,7 +47,7 @@ impl Mover<'_> {
         {
             self.daemon.tell(&format!("not in csa.audit: {error}"));
         }
-        if self.journal.is_done || self.journal.phase != Phase::Moving {
+        if self.journal.is_done || self.journal.phase != MovePhase::Moving {
             self.daemon.tell(&said);
         }
         match written {

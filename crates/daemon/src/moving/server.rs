@@ -34,7 +34,7 @@ pub(crate) type Asked<T> = Result<T, ServerError>;
 
 /// Facts that do not change while a server lives.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Identity {
+pub(crate) struct ServerIdentity {
     pub(crate) uuid: String,
     pub(crate) version: String,
     /// It keeps settings over a restart.
@@ -45,7 +45,7 @@ pub(crate) struct Identity {
 pub(crate) struct Server {
     target: Target,
     session: Option<Box<dyn TargetLink>>,
-    pub(crate) identity: Identity,
+    pub(crate) identity: ServerIdentity,
     /// GET_LOCK of the move is held by every session.
     lock: Option<String>,
     /// The session is in a transaction, by which [`Server::writing`] tells a new answer from an old one.
@@ -54,7 +54,13 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(target: Target) -> Self {
-        Self { target, session: None, identity: Identity::default(), lock: None, has_begun: false }
+        Self {
+            target,
+            session: None,
+            identity: ServerIdentity::default(),
+            lock: None,
+            has_begun: false,
+        }
     }
 
     pub(crate) fn address(&self) -> String {
@@ -145,7 +151,7 @@ impl Server {
                 first(said.into_iter().map(texts).collect()).as_deref() == Some("1")
             }
         };
-        self.identity = Identity { uuid, persists, version };
+        self.identity = ServerIdentity { uuid, persists, version };
         let mut setup = prelude(vendor, Purpose::Apply);
         // A fence that waits for a statement keeps all later ones waiting.
         setup.push("SET SESSION lock_wait_timeout = 2".to_owned());

@@ -6,9 +6,9 @@ use csa_provider::binlog::GtidSet;
 use tokio::time::Instant;
 
 use super::check::reverse_problem;
-use super::decide::Access;
+use super::decide::ServerAccess;
 use super::journal::Step;
-use super::mover::{Mover, PATIENCE, Stop, Taken};
+use super::mover::{MoveStop, Mover, PATIENCE, Taken};
 use super::server::LOCK_WAIT;
 use super::tail;
 use crate::config::FenceMeans;
@@ -26,9 +26,9 @@ const ATTEMPTS: u32 = 3;
 impl Mover<'_> {
     /// Closes the old server, and ends the transactions that are open there.
     pub(super) async fn fence_old(&mut self) -> Taken {
-        match self.fence.set(&mut self.from, Access::Closed).await {
+        match self.fence.set(&mut self.from, ServerAccess::Closed).await {
             Err(error) if error.code == Some(LOCK_WAIT) => {
-                return Err(Stop::GiveUp(format!(
+                return Err(MoveStop::GiveUp(format!(
                     "{error}: statements run there that hold up the fence for longer than 2 s (SHOW PROCESSLIST \
                      names them); wait for their end, or KILL them, and run the command again"
                 )));
@@ -57,7 +57,7 @@ impl Mover<'_> {
         let prepared = self.from.prepared().await?;
         match prepared.is_empty() {
             true => Ok(()),
-            false => Err(Stop::GiveUp(format!(
+            false => Err(MoveStop::GiveUp(format!(
                 "{}: distributed transactions were prepared meanwhile ({}), which no fence keeps from being \
                  committed; commit them or roll them back, and run the command again",
                 self.from.address(),
@@ -103,10 +103,10 @@ impl Mover<'_> {
     }
 
     /// Returns what the old server has executed, if it is closed.
-    async fn closed_at(&mut self) -> Result<GtidSet, Stop> {
+    async fn closed_at(&mut self) -> Result<GtidSet, MoveStop> {
         let access = self.fence.access(&mut self.from).await?;
-        if access != Access::Closed {
-            return Err(Stop::Again(format!("{} has lost its fence", self.from.address())));
+        if access != ServerAccess::Closed {
+            return Err(MoveStop::Again(format!("{} has lost its fence", self.from.address())));
         }
         Ok(self.from.executed().await?)
     }
@@ -114,7 +114,7 @@ impl Mover<'_> {
     fn has_not_failed(&self, channel: &str) -> Taken {
         match self.daemon.view(channel) {
             Ok(view) if view.state == ChannelState::Failed => {
-                Err(Stop::GiveUp(format!("channel {channel} failed: {}", view.state_detail)))
+                Err(MoveStop::GiveUp(format!("channel {channel} failed: {}", view.state_detail)))
             }
             // The daemon may be starting.
             _ => Ok(()),
@@ -126,12 +126,14 @@ impl Mover<'_> {
         let selection = Replicated::new(&self.forward().filters);
         let (from, to) = (self.from.target().clone(), self.to.target().clone());
         let compared = match tail::compare(&from, &to, &selection).await {
-            Err(error @ VerifyError::Server { .. }) => return Err(Stop::Again(error.to_string())),
-            Err(error) => return Err(Stop::GiveUp(error.to_string())),
+            Err(error @ VerifyError::Server { .. }) => {
+                return Err(MoveStop::Again(error.to_string()));
+            }
+            Err(error) => return Err(MoveStop::GiveUp(error.to_string())),
             Ok(compared) => compared,
         };
         if !compared.differing.is_empty() {
-            return Err(Stop::GiveUp(format!(
+            return Err(MoveStop::GiveUp(format!(
                 "the last rows of {} differ; csa-daemon verify --channel {}",
                 compared.differing.join(", "),
                 self.forward().name
@@ -150,24 +152,27 @@ impl Mover<'_> {
         if !self.was_open_begun()
             && let Some(why) = reverse_problem(self.daemon, self.reverse())
         {
-            return Err(Stop::GiveUp(why));
+            return Err(MoveStop::GiveUp(why));
         }
         let executed = self.executed();
-        let is_new = self.fence.access(&mut self.to).await? != Access::Open;
+        let is_new = self.fence.access(&mut self.to).await? != ServerAccess::Open;
         if is_new {
             let now = self.closed_at().await?;
             if now != executed {
                 let more = now.difference(&executed).brief();
-                return Err(Stop::Again(format!("{} has executed {more}", self.from.address())));
+                return Err(MoveStop::Again(format!(
+                    "{} has executed {more}",
+                    self.from.address()
+                )));
             }
             self.in_time(|| "the new server is not yet opened".to_owned())?;
         }
         self.note_step(Step::Open, false).await?;
         // This session has seen the fence: as long as it lasts, the server has not restarted.
         if is_new && (!self.from.is_connected() || self.closed_at().await? != executed) {
-            return Err(Stop::Again(format!("{} has restarted", self.from.address())));
+            return Err(MoveStop::Again(format!("{} has restarted", self.from.address())));
         }
-        self.fence.set(&mut self.to, Access::Open).await?;
+        self.fence.set(&mut self.to, ServerAccess::Open).await?;
         if self.journal.events {
             self.switch_events(true).await;
         }
@@ -194,14 +199,14 @@ impl Mover<'_> {
     pub(super) async fn refence(&mut self) {
         let (from, to) = (self.from.address(), self.to.address());
         let is_lost = match self.fence.access(&mut self.from).await {
-            Ok(access) => access == Access::Open,
+            Ok(access) => access == ServerAccess::Open,
             Err(error) => {
                 let words = format!("{from} does not say whether it is closed: {error}");
                 return self.daemon.tell(&words);
             }
         };
         let closed = match is_lost {
-            true => self.fence.set(&mut self.from, Access::Closed).await,
+            true => self.fence.set(&mut self.from, ServerAccess::Closed).await,
             false => Ok(()),
         };
         let gained = match self.from.executed().await {
@@ -263,13 +268,13 @@ impl Mover<'_> {
             };
             self.daemon.tell(&format!("move.hand_over: {why}"));
         }
-        Err(Stop::GiveUp(format!("move.hand_over: {why}")))
+        Err(MoveStop::GiveUp(format!("move.hand_over: {why}")))
     }
 
     /// Lets the reverse channel write to the old server, and waits until it does.
     pub(super) async fn follow(&mut self) -> Taken {
         self.refence().await;
-        self.fence.set(&mut self.from, Access::Following).await?;
+        self.fence.set(&mut self.from, ServerAccess::Following).await?;
         if self.journal.events {
             self.switch_events(false).await;
         }
@@ -294,6 +299,6 @@ impl Mover<'_> {
             }
             tokio::time::sleep(VIEWS).await;
         }
-        Err(Stop::GiveUp(why))
+        Err(MoveStop::GiveUp(why))
     }
 }

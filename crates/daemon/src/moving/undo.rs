@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::decide::Access;
-use super::journal::Phase;
+use super::decide::ServerAccess;
+use super::journal::MovePhase;
 use super::mover::{Mover, PATIENCE};
 use crate::host::Failure;
 
@@ -14,10 +14,10 @@ const POLL: Duration = Duration::from_millis(200);
 impl Mover<'_> {
     /// Opens the old server, and returns the failure of the move.
     pub(super) async fn undo(&mut self, why: String) -> Failure {
-        self.journal.phase = Phase::Undoing;
+        self.journal.phase = MovePhase::Undoing;
         self.journal.why.clone_from(&why);
         let (from, to) = (self.from.address(), self.to.address());
-        if let Ok(Access::Open) = self.fence.access(&mut self.to).await {
+        if let Ok(ServerAccess::Open) = self.fence.access(&mut self.to).await {
             return Failure::Runtime(format!(
                 "{why}; {to} takes writes, so {from} stays closed: close {to} (SET GLOBAL read_only = ON), see what \
                  was written there, and run the same command again"
@@ -28,7 +28,7 @@ impl Mover<'_> {
         }
         let until = Instant::now() + PATIENCE;
         loop {
-            match self.fence.set(&mut self.from, Access::Open).await {
+            match self.fence.set(&mut self.from, ServerAccess::Open).await {
                 Ok(()) => break,
                 Err(_) if Instant::now() < until => {
                     tokio::time::sleep(POLL).await;
@@ -40,7 +40,7 @@ impl Mover<'_> {
                 }
             }
         }
-        self.journal.phase = Phase::Undone;
+        self.journal.phase = MovePhase::Undone;
         self.has_ended = true;
         if let Err(error) = self.note().await {
             self.daemon.tell(&error);
@@ -56,7 +56,7 @@ impl Mover<'_> {
         };
         let direction = journal.direction;
         self.journal = journal;
-        if self.is_opened() || facts.to == Some(Access::Open) {
+        if self.is_opened() || facts.to == Some(ServerAccess::Open) {
             return Err(Failure::Runtime(format!(
                 "{} takes writes, or has taken some; finish with {}, then go back",
                 self.to.address(),
@@ -70,7 +70,7 @@ impl Mover<'_> {
             )));
         }
         match self.undo("given up by --undo".to_owned()).await {
-            Failure::Runtime(text) if self.journal.phase == Phase::Undone => {
+            Failure::Runtime(text) if self.journal.phase == MovePhase::Undone => {
                 self.daemon.tell(&text);
                 Ok(())
             }

@@ -8,13 +8,13 @@ use std::path::Path;
 use csa_relaystore::disk::create_private_file;
 use tracing::{debug, warn};
 
-use super::state::Standing;
+use super::state::SentState;
 
 /// A longer file is not ours.
 const BYTES_MAX: usize = 64 << 10;
 
 /// Returns `None` where there is no file; a damaged one costs a repeated event at most.
-pub(super) fn read(path: &Path) -> Option<Standing> {
+pub(super) fn read(path: &Path) -> Option<SentState> {
     let text = match fs::read(path) {
         Ok(text) if text.len() <= BYTES_MAX => text,
         Ok(_) => return None,
@@ -29,7 +29,7 @@ pub(super) fn read(path: &Path) -> Option<Standing> {
 }
 
 /// Replaces the file as a whole. It is not synced: a power loss may repeat an event.
-pub(super) fn write(path: &Path, standing: &Standing) {
+pub(super) fn write(path: &Path, standing: &SentState) {
     let fresh = path.with_extension("json.new");
     let written = serde_json::to_vec(standing).map_err(io::Error::from).and_then(|text| {
         create_private_file(&fresh)?.write_all(&text)?;
@@ -52,15 +52,15 @@ mod tests {
         let path = folder.path().join("notify.json");
         assert_eq!(read(&path), None);
         for standing in [
-            Standing::Well,
-            Standing::Failed("1062 u:5".to_owned()),
-            Standing::Waiting(ChannelState::WaitingForLock),
+            SentState::Well,
+            SentState::Failed("1062 u:5".to_owned()),
+            SentState::Waiting(ChannelState::WaitingForLock),
         ] {
             write(&path, &standing);
             assert_eq!(read(&path), Some(standing));
         }
         fs::write(&path, "{").expect("written");
         assert_eq!(read(&path), None);
-        write(&folder.path().join("not/there.json"), &Standing::Well);
+        write(&folder.path().join("not/there.json"), &SentState::Well);
     }
 }

@@ -14,7 +14,7 @@ use tracing::{Instrument as _, debug, info, warn};
 use super::event::Event;
 use super::kept;
 use super::receiver::{deliver, name_of};
-use super::state::Standing;
+use super::state::SentState;
 use super::tally::Tally;
 use crate::config::Notify;
 use crate::host::{blocking, logging::channel_span};
@@ -31,7 +31,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 pub(super) struct Letter {
     pub(super) event: Option<Event>,
     /// The state that the receiver knows afterwards.
-    pub(super) standing: Option<Standing>,
+    pub(super) standing: Option<SentState>,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ struct Queue {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedOutbox {
     queue: Mutex<Queue>,
     wake: Wake,
     tally: Arc<Tally>,
@@ -54,7 +54,7 @@ struct Shared {
 /// Delivers for as long as it is not dropped.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutbox>,
     _task: JoinSet<()>,
 }
 
@@ -66,7 +66,7 @@ impl Outbox {
         path: PathBuf,
     ) -> Self {
         let queue = Queue { letters: VecDeque::new(), next: 0, receiver };
-        let shared = Shared { queue: Mutex::new(queue), wake: Wake::new(), tally, path };
+        let shared = SharedOutbox { queue: Mutex::new(queue), wake: Wake::new(), tally, path };
         let shared = Arc::new(shared);
         let mut task = JoinSet::new();
         task.spawn(work(Arc::clone(&shared)).instrument(channel_span(channel)));
@@ -107,7 +107,7 @@ impl Drop for Outbox {
     }
 }
 
-impl Shared {
+impl SharedOutbox {
     fn show(&self, queue: &Queue) {
         self.tally.waiting(queue.letters.iter().filter(|(.., one)| one.event.is_some()).count());
     }
@@ -157,7 +157,7 @@ impl Shared {
     }
 }
 
-async fn work(shared: Arc<Shared>) {
+async fn work(shared: Arc<SharedOutbox>) {
     let mut backoff = Backoff::new(PAUSE, PAUSE_MAX);
     // Attempts that have failed since the last one that did not.
     let mut failures = 0_u64;
@@ -202,7 +202,7 @@ async fn work(shared: Arc<Shared>) {
 }
 
 /// Waits until events go to another receiver, which may answer at once.
-async fn receiver_changed(shared: &Shared, receiver: &Arc<Notify>) {
+async fn receiver_changed(shared: &SharedOutbox, receiver: &Arc<Notify>) {
     while shared.queue.lock().receiver == *receiver {
         shared.wake.notified().await;
     }

@@ -13,7 +13,7 @@ const RECOVERED_AFTER: Duration = Duration::from_secs(3);
 /// The state of a channel as it was sent last, or is to be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Standing {
+pub(super) enum SentState {
     /// It does what it should.
     Well,
     /// Its error, as far as it stays the same from one attempt to the next.
@@ -24,7 +24,7 @@ pub(super) enum Standing {
     Standby,
 }
 
-impl Standing {
+impl SentState {
     /// Returns `None` for a state that says nothing about how it will end.
     pub(super) fn of(view: &ChannelView) -> Option<Self> {
         Some(match view.state {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::event::EventKind;
-use super::state::Standing;
+use super::state::SentState;
 use crate::host::counted;
 use crate::observe::view::{ChannelState, ChannelView};
 
@@ -24,7 +24,7 @@ pub(super) struct Change {
     /// `None`: nobody needs to know, but the state is another one.
     pub(super) kind: Option<EventKind>,
     /// The state that the receiver knows then; `None` for an event that is no change of the state.
-    pub(super) standing: Option<Standing>,
+    pub(super) standing: Option<SentState>,
     /// Replaces the detail of the state.
     pub(super) detail: Option<String>,
     pub(super) changes: u64,
@@ -34,8 +34,8 @@ pub(super) struct Change {
 #[derive(Debug)]
 pub(super) struct Tracker {
     /// The state that was sent last, or needed no event.
-    known: Option<Standing>,
-    seen: Option<(Standing, Instant)>,
+    known: Option<SentState>,
+    seen: Option<(SentState, Instant)>,
     /// Changes since the last event.
     changes: u64,
     sent: VecDeque<Instant>,
@@ -46,7 +46,7 @@ pub(super) struct Tracker {
 
 impl Tracker {
     /// Continues after the state that an earlier process has delivered last.
-    pub(super) fn new(known: Option<Standing>) -> Self {
+    pub(super) fn new(known: Option<SentState>) -> Self {
         Self {
             known,
             seen: None,
@@ -66,7 +66,7 @@ impl Tracker {
     }
 
     fn state(&mut self, now: Instant, view: &ChannelView, rules: Rules) -> Option<Change> {
-        let standing = Standing::of(view)?;
+        let standing = SentState::of(view)?;
         let since = match &self.seen {
             Some((seen, since)) if *seen == standing => *since,
             _ => {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     impl Run {
-        fn new(known: Option<Standing>) -> Self {
+        fn new(known: Option<SentState>) -> Self {
             Self { start: Instant::now(), tracker: Tracker::new(known) }
         }
 
@@ -321,13 +321,13 @@ mod tests {
 
     #[test]
     fn a_restart_of_the_daemon_repeats_nothing_and_misses_no_end() {
-        let mut run = Run::new(Some(Standing::Failed("1062 ".to_owned())));
+        let mut run = Run::new(Some(SentState::Failed("1062 ".to_owned())));
         assert_eq!(run.at(0, &failed(1062, "a")), []);
-        let mut run = Run::new(Some(Standing::Failed("1062 ".to_owned())));
+        let mut run = Run::new(Some(SentState::Failed("1062 ".to_owned())));
         run.at(0, &view(ChannelState::Starting));
         run.at(1, &view(RUNNING));
         assert_eq!(run.at(9, &view(RUNNING)), [("recovered", 1)]);
-        let mut run = Run::new(Some(Standing::Well));
+        let mut run = Run::new(Some(SentState::Well));
         assert_eq!(run.at(0, &failed(1062, "a")), [("failed", 1)]);
     }
 

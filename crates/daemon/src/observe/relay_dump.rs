@@ -26,7 +26,7 @@ const KEY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The transactions to show, and how much of each.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedTransactions {
     /// All transactions without one.
     pub(crate) gtid_set: Option<GtidSet>,
     pub(crate) limit: u64,
@@ -81,17 +81,17 @@ pub(crate) enum Line {
     },
 }
 
-type Name = (Vec<u8>, Vec<u8>);
+type SchemaAndTable = (Vec<u8>, Vec<u8>);
 
 /// Reads a channel's relay store and writes lines. Blocks.
 pub(crate) struct Dump<'a, W> {
     settings: &'a ChannelSettings,
-    wanted: Wanted,
+    wanted: WantedTransactions,
     catalogue: TargetCatalogue,
     runtime: Handle,
     /// Cancels waiting for the target.
     end: CancellationToken,
-    keys: HashMap<Name, Option<Vec<usize>>>,
+    keys: HashMap<SchemaAndTable, Option<Vec<usize>>>,
     /// Table maps of the current transaction.
     maps: HashMap<u64, RawEvent>,
     /// Of the current transaction's format.
@@ -102,7 +102,7 @@ pub(crate) struct Dump<'a, W> {
 impl<'a, W: Write> Dump<'a, W> {
     pub(crate) fn new(
         settings: &'a ChannelSettings,
-        wanted: Wanted,
+        wanted: WantedTransactions,
         runtime: Handle,
         out: W,
     ) -> Self {

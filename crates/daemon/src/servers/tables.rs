@@ -6,7 +6,7 @@ use csa_applier::{CollationMap, Executor};
 use csa_provider::sql_text::identifier;
 use csa_scheduler::keys::foreign_key_ranks;
 
-use crate::verify::{Pair, TableName, common};
+use crate::verify::{TableName, TablePair, common};
 
 use super::catalogue::{Catalogue, Table};
 use csa_provider::server::{Finding, Level, Place};
@@ -25,7 +25,7 @@ pub(super) struct Context<'a> {
     pub(super) source: &'a Catalogue,
     pub(super) target: &'a Catalogue,
     /// The pairs that the channel's `replicate_*` select.
-    pub(super) pairs: &'a [Pair],
+    pub(super) pairs: &'a [TablePair],
     pub(super) executor: Executor,
     /// Transactions are pending, which may create what is missing on the target.
     pub(super) is_behind: bool,
@@ -40,7 +40,7 @@ pub(super) struct Context<'a> {
 
 /// A table that exists on both sides.
 struct PairedTable<'a> {
-    pair: &'a Pair,
+    pair: &'a TablePair,
     source: &'a Table,
     target: &'a Table,
 }
@@ -65,7 +65,7 @@ impl Context<'_> {
     }
 
     /// Pairs whose table the source has.
-    fn sources(&self) -> impl Iterator<Item = (&Pair, &Table)> {
+    fn sources(&self) -> impl Iterator<Item = (&TablePair, &Table)> {
         let tables = &self.source.tables;
         self.pairs.iter().filter_map(|pair| Some((pair, tables.get(&pair.source)?)))
     }
@@ -89,7 +89,7 @@ impl Context<'_> {
 
     fn missing(&self) -> Finding {
         const CHECK: &str = "tables.missing";
-        let missing: Vec<&Pair> = self
+        let missing: Vec<&TablePair> = self
             .sources()
             .map(|(pair, _)| pair)
             .filter(|pair| !self.target.tables.contains_key(&pair.target))
@@ -260,7 +260,7 @@ impl Context<'_> {
     /// By the target's definition, where the table exists there: rows are searched on the target.
     fn primary_keys(&self) -> Finding {
         const CHECK: &str = "tables.primary_key";
-        let without: Vec<&Pair> = self
+        let without: Vec<&TablePair> = self
             .sources()
             .filter(|(pair, source)| {
                 let table = self.target.tables.get(&pair.target).unwrap_or(source);
@@ -400,7 +400,7 @@ fn counted(count: usize, one: &str, many: &str) -> String {
     }
 }
 
-fn both_names(pair: &Pair) -> String {
+fn both_names(pair: &TablePair) -> String {
     match pair.source == pair.target {
         true => pair.source.to_string(),
         false => format!("{} -> {}", pair.source, pair.target),

@@ -43,9 +43,12 @@ fn good() -> Catalogue {
 
 /// Returns the findings that are not ok, of tables replicated by their names.
 fn found(source: &Catalogue, target: &Catalogue, change: fn(&mut Context<'_>)) -> Vec<Finding> {
-    let pair =
-        |table: &TableName| Pair { source: table.clone(), target: table.clone(), is_shared: false };
-    let pairs: Vec<Pair> = source.tables.keys().map(pair).collect();
+    let pair = |table: &TableName| TablePair {
+        source: table.clone(),
+        target: table.clone(),
+        is_shared: false,
+    };
+    let pairs: Vec<TablePair> = source.tables.keys().map(pair).collect();
     let mut context = Context {
         source,
         target,

@@ -16,7 +16,7 @@ const CALM: f64 = 0.8;
 
 /// A key of `[channel.throttle_by]`, or the answers of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MeasureKind {
     ThreadsRunning,
     ReplicaLag,
     Query,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     AnswerTime,
 }
 
-impl Kind {
+impl MeasureKind {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::ThreadsRunning => "threads_running",
@@ -38,7 +38,7 @@ impl Kind {
 /// A limit and its last values.
 #[derive(Debug, Clone)]
 pub(super) struct Measure {
-    kind: Kind,
+    kind: MeasureKind,
     /// The server that is asked.
     server: String,
     limit: f64,
@@ -52,7 +52,7 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    pub(super) fn new(kind: Kind, server: String, limit: f64, now: Instant) -> Self {
+    pub(super) fn new(kind: MeasureKind, server: String, limit: f64, now: Instant) -> Self {
         Self {
             kind,
             server,
@@ -133,7 +133,7 @@ mod tests {
     fn values_are_judged_once_and_forgotten_late() {
         let start = Instant::now();
         let second = Duration::from_secs(1);
-        let mut measure = Measure::new(Kind::ThreadsRunning, "t:1".to_owned(), 50.0, start);
+        let mut measure = Measure::new(MeasureKind::ThreadsRunning, "t:1".to_owned(), 50.0, start);
         assert_eq!(measure.look(start), Pressure::Hold, "nothing is known yet");
         for (value, verdict) in [
             (30.0, Pressure::Calm),
@@ -172,7 +172,7 @@ mod tests {
     fn limits_of_zero_and_less_work() {
         let now = Instant::now();
         let look = |limit: f64, value: f64| {
-            let mut measure = Measure::new(Kind::Query, "t:1".to_owned(), limit, now);
+            let mut measure = Measure::new(MeasureKind::Query, "t:1".to_owned(), limit, now);
             measure.answered(value, now);
             measure.look(now)
         };

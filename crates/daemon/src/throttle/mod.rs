@@ -20,7 +20,7 @@ use crate::config::ThrottleBy;
 use crate::observe::gtid_lag::GtidLag;
 use crate::observe::view::LimitView;
 use governor::{Governor, Pressure};
-use measure::{Kind, Measure};
+use measure::{Measure, MeasureKind};
 use question::{AskedServer, HealthQuestion};
 
 /// Between two decisions, and between an answer and the next question.
@@ -31,7 +31,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// A limit, and the question that shows whether it is kept.
 #[derive(Debug)]
 pub(crate) struct HealthLimit {
-    kind: Kind,
+    kind: MeasureKind,
     limit: f64,
     question: HealthQuestion,
 }
@@ -43,7 +43,11 @@ impl HealthLimit {
         let mut found = Vec::new();
         if let Some(limit) = limits.threads_running {
             let question = HealthQuestion::Threads { target: server() };
-            found.push(Self { kind: Kind::ThreadsRunning, limit: f64::from(limit), question });
+            found.push(Self {
+                kind: MeasureKind::ThreadsRunning,
+                limit: f64::from(limit),
+                question,
+            });
         }
         for (limit, (host, port)) in limits
             .replica_lag
@@ -60,11 +64,15 @@ impl HealthLimit {
             let replica = Box::new(AskedServer::new(Side::Target, options));
             let lag = GtidLag::default();
             let question = HealthQuestion::Lag { target: Box::new(server()), replica, lag };
-            found.push(Self { kind: Kind::ReplicaLag, limit: limit.as_secs_f64(), question });
+            found.push(Self {
+                kind: MeasureKind::ReplicaLag,
+                limit: limit.as_secs_f64(),
+                question,
+            });
         }
         if let Some((text, limit)) = &limits.query {
             let question = HealthQuestion::Query { target: server(), text: text.clone() };
-            found.push(Self { kind: Kind::Query, limit: *limit, question });
+            found.push(Self { kind: MeasureKind::Query, limit: *limit, question });
         }
         found
     }
@@ -79,7 +87,11 @@ impl HealthLimit {
     pub(crate) fn of_source(source: &TargetOptions, usual: f64, permitted: Duration) -> Self {
         let source = AskedServer::new(Side::Source, source.clone());
         let limit = usual + permitted.as_secs_f64() * 1e3;
-        Self { kind: Kind::AnswerTime, limit, question: HealthQuestion::AnswerTime { source } }
+        Self {
+            kind: MeasureKind::AnswerTime,
+            limit,
+            question: HealthQuestion::AnswerTime { source },
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Or the reason why there is no answer.
-type Asked<T> = Result<T, String>;
+type Answered<T> = Result<T, String>;
 
 /// A question that is asked again and again.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl HealthQuestion {
         }
     }
 
-    pub(super) async fn ask(&mut self) -> Asked<f64> {
+    pub(super) async fn ask(&mut self) -> Answered<f64> {
         match self {
             Self::Threads { target } => {
                 let vendor = target.vendor().await?;
@@ -83,7 +83,7 @@ fn threads_running(vendor: Vendor, user: &str) -> String {
     }
 }
 
-fn number(value: Value) -> Asked<f64> {
+fn number(value: Value) -> Answered<f64> {
     let text = match value {
         Value::NULL => return Err("it returned NULL".to_owned()),
         Value::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -113,7 +113,7 @@ impl AskedServer {
     }
 
     /// Returns the milliseconds that small queries take, of ten all but the slowest two.
-    pub(super) async fn answer_time(&mut self) -> Asked<f64> {
+    pub(super) async fn answer_time(&mut self) -> Answered<f64> {
         const QUERIES: usize = 10;
         const SLOWEST: usize = 2;
         const PAUSE: Duration = Duration::from_millis(20);
@@ -129,12 +129,12 @@ impl AskedServer {
         Ok(took.get(QUERIES - SLOWEST - 1).copied().unwrap_or_default())
     }
 
-    async fn vendor(&mut self) -> Asked<Vendor> {
+    async fn vendor(&mut self) -> Answered<Vendor> {
         let opened = tokio::time::timeout(PATIENCE, self.open()).await;
         opened.unwrap_or_else(|_| Err(self.silent()))
     }
 
-    async fn executed(&mut self) -> Asked<GtidSet> {
+    async fn executed(&mut self) -> Answered<GtidSet> {
         if self.vendor().await? == Vendor::MariaDb {
             return Err(
                 "MariaDB has no GTID sets; measure the lag with throttle_by.query".to_owned()
@@ -146,14 +146,14 @@ impl AskedServer {
     }
 
     /// Returns the value in the first column of the only row.
-    async fn value(&mut self, query: &str) -> Asked<Value> {
+    async fn value(&mut self, query: &str) -> Answered<Value> {
         let row: Option<Row> = self.ask(query).await?;
         let value = row.ok_or("it returned no row")?.unwrap_raw().into_iter().next();
         Ok(value.flatten().unwrap_or(Value::NULL))
     }
 
     /// Returns the only row.
-    async fn ask<R: FromRow>(&mut self, query: &str) -> Asked<Option<R>> {
+    async fn ask<R: FromRow>(&mut self, query: &str) -> Answered<Option<R>> {
         let asked = async {
             self.open().await?;
             // Taken: it is kept neither if this future is dropped nor if an answer breaks off.
@@ -168,7 +168,7 @@ impl AskedServer {
         asked.unwrap_or_else(|_| Err(self.silent()))
     }
 
-    async fn open(&mut self) -> Asked<Vendor> {
+    async fn open(&mut self) -> Answered<Vendor> {
         if let Some((_, vendor)) = &self.link {
             return Ok(*vendor);
         }

@@ -29,7 +29,7 @@ pub struct VerifyProgress {
 
 /// A message from a run in progress.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum VerifyEvent<'a> {
     Progress(&'a VerifyProgress),
     Table(&'a TableReport),
     /// An earlier run has compared these rows of a table.

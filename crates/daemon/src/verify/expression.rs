@@ -4,7 +4,7 @@
 use csa_provider::sql_text::{identifier, quote};
 
 use super::catalogue::Column;
-use super::ranges::{Key, KeyRange, LIST_ROWS};
+use super::ranges::{KeyRange, LIST_ROWS, RowKey};
 use super::table_name::TableName;
 
 /// Longer strings enter the row's digest as a digest of their own, so that no row comes near
@@ -176,7 +176,7 @@ impl TableSql {
     }
 
     /// Returns the key of the row that comes `rows` rows after `after`, if there are that many.
-    pub(super) fn boundary(&self, after: Option<&Key>, rows: u64) -> String {
+    pub(super) fn boundary(&self, after: Option<&RowKey>, rows: u64) -> String {
         let range = KeyRange { after: after.cloned(), through: None };
         self.middle(&range, rows.saturating_sub(1))
     }
@@ -235,7 +235,7 @@ impl TableSql {
     }
 
     /// Digest and key of the rows with these keys.
-    pub(super) fn lookup(&self, keys: &[Key]) -> String {
+    pub(super) fn lookup(&self, keys: &[RowKey]) -> String {
         format!(
             "SELECT {}, {} FROM {}{} WHERE {}",
             self.row_digest,
@@ -247,7 +247,7 @@ impl TableSql {
     }
 
     /// Returns a digest per column of the rows with this key.
-    pub(super) fn columns(&self, key: &Key) -> String {
+    pub(super) fn columns(&self, key: &RowKey) -> String {
         let digests: Vec<String> =
             self.columns.iter().map(|column| format!("SHA2({},256)", marked(column))).collect();
         format!(
@@ -319,7 +319,7 @@ impl TableSql {
     }
 
     /// Returns the condition for the row with this key.
-    pub(super) fn one_of(&self, key: &Key) -> String {
+    pub(super) fn one_of(&self, key: &RowKey) -> String {
         self.any_of(std::slice::from_ref(key))
     }
 
@@ -369,7 +369,7 @@ impl TableSql {
     /// Keys on one side of `key`; `last` compares the last column. Spelt out, because the optimizer
     /// finds no range in a comparison of row constructors; the first column's bound stands apart,
     /// because it gives up on large disjunctions.
-    fn bound(&self, key: &Key, strict: char, last: &str) -> String {
+    fn bound(&self, key: &RowKey, strict: char, last: &str) -> String {
         let mut parts = self.key.iter().zip(key).rev();
         let Some((column, value)) = parts.next() else { return "TRUE".to_owned() };
         let name = identifier(&column.name);
@@ -386,8 +386,8 @@ impl TableSql {
         }
     }
 
-    fn any_of(&self, keys: &[Key]) -> String {
-        let one = |key: &Key| {
+    fn any_of(&self, keys: &[RowKey]) -> String {
+        let one = |key: &RowKey| {
             let parts: Vec<String> = self
                 .key
                 .iter()

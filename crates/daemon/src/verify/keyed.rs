@@ -6,7 +6,7 @@ use super::catalogue::Estimate;
 use super::error::Result;
 use super::event::Activity;
 use super::pace::ChunkRows;
-use super::ranges::{Key, KeyRange, RangeDigest, Ranges, Step};
+use super::ranges::{KeyRange, RangeDigest, RangeStep, Ranges, RowKey};
 use super::recheck::Different;
 use super::report::{DifferenceKind, RowDifference, TableReport};
 use super::servers::Servers;
@@ -37,12 +37,12 @@ pub(super) async fn compare(
         let started = Instant::now();
         let step = ranges.step(chunk.get());
         match &step {
-            Step::Done => break,
-            Step::Boundary { after, rows } => {
+            RangeStep::Done => break,
+            RangeStep::Boundary { after, rows } => {
                 let query = sql.source.boundary(after.as_ref(), *rows);
                 ranges.boundary(first(servers.source.values(&query).await?));
             }
-            Step::Digests(range) => {
+            RangeStep::Digests(range) => {
                 let (source, target) = digests(servers, sql, range).await?;
                 ranges.digests(&source, &target);
                 let rows = source.rows.max(target.rows);
@@ -52,7 +52,7 @@ pub(super) async fn compare(
                 servers.tell(Activity::Comparing);
                 servers.throttle(rows, started).await?;
             }
-            Step::Middle { range, side, place } => {
+            RangeStep::Middle { range, side, place } => {
                 let found = match side {
                     Side::Source => {
                         servers.source.values(&sql.source.middle(range, *place)).await?
@@ -63,7 +63,7 @@ pub(super) async fn compare(
                 };
                 ranges.middle(first(found));
             }
-            Step::Rows(range) => {
+            RangeStep::Rows(range) => {
                 let (source, target) =
                     servers.values(&sql.source.rows(range), &sql.target.rows(range)).await?;
                 let read = source.len().max(target.len());
@@ -127,7 +127,7 @@ async fn difference(
 }
 
 /// Returns the columns that differ at this moment; none if the row no longer exists.
-async fn columns(servers: &mut Servers<'_>, sql: &PairedSql, key: &Key) -> Result<Vec<String>> {
+async fn columns(servers: &mut Servers<'_>, sql: &PairedSql, key: &RowKey) -> Result<Vec<String>> {
     let (source, target) =
         servers.values(&sql.source.columns(key), &sql.target.columns(key)).await?;
     let (Some(source), Some(target)) = (source.first(), target.first()) else {
@@ -161,12 +161,12 @@ fn digest(session: &VerifySession, rows: Vec<Vec<String>>) -> Result<RangeDigest
     digest.ok_or_else(|| session.no_digest())
 }
 
-fn first(rows: Vec<Vec<String>>) -> Option<Key> {
+fn first(rows: Vec<Vec<String>>) -> Option<RowKey> {
     rows.into_iter().next()
 }
 
 /// Returns `a=1, b='x'`.
-async fn readable(session: &mut VerifySession, sql: &PairedSql, key: &Key) -> Result<String> {
+async fn readable(session: &mut VerifySession, sql: &PairedSql, key: &RowKey) -> Result<String> {
     let columns = sql.source.key().iter().zip(key);
     let values: Vec<String> =
         columns.clone().map(|(column, value)| column.kind.readable(value)).collect();

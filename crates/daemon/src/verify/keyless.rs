@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::catalogue::Estimate;
 use super::error::Result;
 use super::event::Activity;
-use super::ranges::Key;
+use super::ranges::RowKey;
 use super::report::{DifferenceKind, RowDifference, TableReport};
 use super::servers::Servers;
 use super::suspects::{Lookup, PairedSql, settle};
@@ -92,7 +92,7 @@ async fn look_into(
 }
 
 /// Returns the keys whose values differ between the answers.
-fn differing(source: &[Vec<String>], target: &[Vec<String>]) -> BTreeSet<Key> {
+fn differing(source: &[Vec<String>], target: &[Vec<String>]) -> BTreeSet<RowKey> {
     let rows = |rows: &[Vec<String>]| -> BTreeSet<Vec<String>> { rows.iter().cloned().collect() };
     let (source, target) = (rows(source), rows(target));
     source.symmetric_difference(&target).filter_map(|row| Some(row.get(1..)?.to_vec())).collect()
@@ -109,7 +109,7 @@ fn rows_in(value: &str) -> Option<u64> {
     value.split('/').next()?.parse().ok()
 }
 
-fn named(key: &Key) -> String {
+fn named(key: &RowKey) -> String {
     let digest = key.concat().to_lowercase();
     format!("digest={}", digest.get(..SHOWN).unwrap_or(&digest))
 }
@@ -132,7 +132,7 @@ mod tests {
     fn keys_of_either_side_differ_once() {
         let source = rows(&[("2", "a"), ("1", "b"), ("1", "c")]);
         let target = rows(&[("1", "a"), ("1", "b"), ("5", "d")]);
-        let found: Vec<Key> = differing(&source, &target).into_iter().collect();
+        let found: Vec<RowKey> = differing(&source, &target).into_iter().collect();
         assert_eq!(found, [["a"], ["c"], ["d"]]);
         assert!(differing(&source, &source).is_empty());
     }

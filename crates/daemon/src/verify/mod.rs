@@ -45,20 +45,20 @@ pub(crate) use catalogue::{folds_case, tables};
 pub(crate) use definition::common;
 use error::Result;
 pub use error::VerifyError;
-pub use event::{Activity, Event, VerifyProgress};
+pub use event::{Activity, VerifyEvent, VerifyProgress};
 pub(crate) use executed::source_executed;
 pub(crate) use expression::{DigestSum, TableSql};
 pub(crate) use grants::missing as missing_select;
 pub(crate) use literal::{literal, selected};
-pub use options::{Standing, VerifyOptions, source_servers};
+pub use options::{ChannelStanding, VerifyOptions, source_servers};
 use others::Others;
-pub(crate) use ranges::{Key, KeyRange};
+pub(crate) use ranges::{KeyRange, RowKey};
 pub use repair::REPAIR_SESSION;
 pub(crate) use replicated::Replicated;
 pub use report::{DifferenceKind, Outcome, Repair, RowDifference, TableReport, VerifyReport};
 pub use resume::Saved;
 pub use scope::{EveryTable, Scope, TableSelection};
-pub(crate) use scope::{ListedTables, Pair};
+pub(crate) use scope::{ListedTables, TablePair};
 use servers::Servers;
 pub(crate) use session::{VerifySession, connect_error};
 pub use table_name::TableName;
@@ -71,7 +71,7 @@ pub use table_name::TableName;
 pub async fn verify(
     options: &VerifyOptions,
     selection: &dyn TableSelection,
-    observe: &(dyn Fn(Event<'_>) + Sync),
+    observe: &(dyn Fn(VerifyEvent<'_>) + Sync),
 ) -> std::result::Result<VerifyReport, VerifyError> {
     let mut servers = Servers::connect(options, observe).await?;
     let report = compare_tables(&mut servers, options, selection, observe).await;
@@ -83,7 +83,7 @@ async fn compare_tables(
     servers: &mut Servers<'_>,
     options: &VerifyOptions,
     selection: &dyn TableSelection,
-    observe: &(dyn Fn(Event<'_>) + Sync),
+    observe: &(dyn Fn(VerifyEvent<'_>) + Sync),
 ) -> Result<VerifyReport> {
     for session in [&mut servers.source, &mut servers.target] {
         if let Some(what) = missing_select(&session.grants().await?, &options.scope) {
@@ -116,7 +116,7 @@ async fn compare_tables(
         };
         let definition = servers.definitions(pair).await?;
         if let Some(table) = servers.resume.begin(pair, definition, options.repair) {
-            observe(Event::Table(&table));
+            observe(VerifyEvent::Table(&table));
             report.tables.push(table);
             continue;
         }
@@ -125,7 +125,7 @@ async fn compare_tables(
             VerifyError::Table { table: pair.source.clone(), source: Box::new(source) }
         })?;
         if let Some(table) = compared {
-            observe(Event::Table(&table));
+            observe(VerifyEvent::Table(&table));
             servers.finished(&table);
             report.tables.push(table);
         }

@@ -36,11 +36,11 @@ pub struct VerifyOptions {
     /// The state of an earlier run that was interrupted.
     pub resume: Option<Saved>,
     /// Asked while the target makes no progress.
-    pub standing: Option<Arc<dyn Standing>>,
+    pub standing: Option<Arc<dyn ChannelStanding>>,
 }
 
 /// Knows whether the channel applies anything.
-pub trait Standing: Debug + Send + Sync {
+pub trait ChannelStanding: Debug + Send + Sync {
     /// The reason why it applies nothing until somebody acts, and how to proceed; may block for a moment.
     fn reason(&self) -> Option<String>;
 }

@@ -11,12 +11,12 @@ const FIRST_CHUNK_BYTES: u64 = 4 << 20;
 
 /// Keeps the rate of rows read at or below a limit; pauses are not made up for.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct VerifyPace {
     rows_per_second: Option<u64>,
     due: Option<Instant>,
 }
 
-impl Pace {
+impl VerifyPace {
     pub(super) fn new(rows_per_second: Option<u64>) -> Self {
         Self { rows_per_second, due: None }
     }
@@ -69,12 +69,12 @@ mod tests {
     #[test]
     fn a_rate_holds_over_chunks_and_pauses_are_not_made_up_for() {
         let start = Instant::now();
-        let mut pace = Pace::new(Some(100));
+        let mut pace = VerifyPace::new(Some(100));
         assert_eq!(pace.pause(100, start, start), SECOND);
         assert_eq!(pace.pause(50, start + SECOND, start + SECOND), SECOND / 2);
         let late = start + 60 * SECOND;
         assert_eq!(pace.pause(100, late, late + SECOND / 4), SECOND * 3 / 4);
-        assert_eq!(Pace::new(None).pause(1_000_000, start, start), Duration::ZERO);
+        assert_eq!(VerifyPace::new(None).pause(1_000_000, start, start), Duration::ZERO);
     }
 
     #[test]

@@ -7,15 +7,15 @@ use std::collections::HashMap;
 use csa_provider::server::link::Side;
 
 /// A row's key, one text per column as the server gave it.
-pub(crate) type Key = Vec<String>;
+pub(crate) type RowKey = Vec<String>;
 /// A row's digest.
 pub(super) type Digest = String;
 
 /// Keys after `after` up to and including `through`; `None` is the end of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct KeyRange {
-    pub(crate) after: Option<Key>,
-    pub(crate) through: Option<Key>,
+    pub(crate) after: Option<RowKey>,
+    pub(crate) through: Option<RowKey>,
 }
 
 /// A server's digest of all rows in a range.
@@ -27,9 +27,9 @@ pub(super) struct RangeDigest {
 
 /// The next question to the servers; the answer goes to the method of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum RangeStep {
     /// The key of the row `rows` rows after `after` on the source; `None` when there are fewer.
-    Boundary { after: Option<Key>, rows: u64 },
+    Boundary { after: Option<RowKey>, rows: u64 },
     /// The digests of a range on both sides.
     Digests(KeyRange),
     /// The key of row number `place`, from 0, of the range on one side.
@@ -50,11 +50,11 @@ const DEPTH_MAX: u32 = 80;
 /// Walks a table: every key is in exactly one chunk, and every differing row becomes a suspect.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    planned_through: Option<Key>,
+    planned_through: Option<RowKey>,
     is_planned: bool,
     /// The next one is the last.
     open: Vec<Open>,
-    suspects: Vec<Key>,
+    suspects: Vec<RowKey>,
     unstable: Vec<KeyRange>,
     rows: u64,
 }
@@ -75,34 +75,36 @@ enum Task {
 
 impl Ranges {
     /// Continues after the key up to which a table was compared.
-    pub(super) fn resume(after: Key, rows: u64, suspects: Vec<Key>) -> Self {
+    pub(super) fn resume(after: RowKey, rows: u64, suspects: Vec<RowKey>) -> Self {
         Self { planned_through: Some(after), rows, suspects, ..Self::default() }
     }
 
     /// Returns the key up to which everything was compared, and the rows that have to be read
     /// again; `None` in the middle of a range.
-    pub(super) fn reached(&self) -> Option<(&Key, &[Key])> {
+    pub(super) fn reached(&self) -> Option<(&RowKey, &[RowKey])> {
         let is_between = self.open.is_empty() && self.unstable.is_empty() && !self.is_planned;
         self.planned_through.as_ref().filter(|_| is_between).map(|key| (key, &self.suspects[..]))
     }
 
     /// The next question; `chunk_rows` is the size of the next chunk.
-    pub(super) fn step(&self, chunk_rows: u64) -> Step {
+    pub(super) fn step(&self, chunk_rows: u64) -> RangeStep {
         let Some(open) = self.open.last() else {
             return match self.is_planned {
-                true => Step::Done,
-                false => Step::Boundary { after: self.planned_through.clone(), rows: chunk_rows },
+                true => RangeStep::Done,
+                false => {
+                    RangeStep::Boundary { after: self.planned_through.clone(), rows: chunk_rows }
+                }
             };
         };
         let range = open.range.clone();
         match open.task {
-            Task::Digest => Step::Digests(range),
-            Task::Cut { side, place } => Step::Middle { range, side, place },
-            Task::List => Step::Rows(range),
+            Task::Digest => RangeStep::Digests(range),
+            Task::Cut { side, place } => RangeStep::Middle { range, side, place },
+            Task::List => RangeStep::Rows(range),
         }
     }
 
-    pub(super) fn boundary(&mut self, key: Option<Key>) {
+    pub(super) fn boundary(&mut self, key: Option<RowKey>) {
         // The last range has no end, so rows added meanwhile are in it.
         self.is_planned = key.is_none();
         let range = KeyRange { after: self.planned_through.take(), through: key.clone() };
@@ -129,7 +131,7 @@ impl Ranges {
         self.open.push(open);
     }
 
-    pub(super) fn middle(&mut self, key: Option<Key>) {
+    pub(super) fn middle(&mut self, key: Option<RowKey>) {
         let Some(mut open) = self.open.pop() else { return };
         // Texts that differ may still be one key to a collation: one half then has all rows again,
         // until DEPTH_MAX ends it.
@@ -149,7 +151,7 @@ impl Ranges {
         }
     }
 
-    pub(super) fn rows(&mut self, source: Vec<(Key, Digest)>, target: Vec<(Key, Digest)>) {
+    pub(super) fn rows(&mut self, source: Vec<(RowKey, Digest)>, target: Vec<(RowKey, Digest)>) {
         let Some(mut open) = self.open.pop() else { return };
         for (side, rows) in [(Side::Source, &source), (Side::Target, &target)] {
             if rows.len() as u64 > LIST_ROWS {
@@ -159,7 +161,7 @@ impl Ranges {
                 return;
             }
         }
-        let mut theirs: HashMap<Key, Digest> = target.into_iter().collect();
+        let mut theirs: HashMap<RowKey, Digest> = target.into_iter().collect();
         for (key, digest) in source {
             if theirs.remove(&key).as_ref() != Some(&digest) {
                 self.suspects.push(key);
@@ -177,7 +179,7 @@ impl Ranges {
     }
 
     /// Returns the keys that differed since the last call, at one moment or because of one range.
-    pub(super) fn take_suspects(&mut self) -> Vec<Key> {
+    pub(super) fn take_suspects(&mut self) -> Vec<RowKey> {
         std::mem::take(&mut self.suspects)
     }
 

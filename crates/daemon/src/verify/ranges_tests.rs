@@ -5,10 +5,10 @@ use std::ops::Bound;
 use proptest::prelude::*;
 
 use super::Side;
-use super::ranges::{Digest, Key, KeyRange, LIST_ROWS, RangeDigest, Ranges, Step};
+use super::ranges::{Digest, KeyRange, LIST_ROWS, RangeDigest, RangeStep, Ranges, RowKey};
 
 /// A table of numbers with a version each.
-type Rows = BTreeMap<u32, u32>;
+type RowsByKey = BTreeMap<u32, u32>;
 
 #[derive(Debug, Default)]
 struct Walk {
@@ -18,19 +18,19 @@ struct Walk {
     rows_listed: usize,
 }
 
-fn within<'a>(rows: &'a Rows, range: &KeyRange) -> impl Iterator<Item = (&'a u32, &'a u32)> {
-    let number = |key: &Key| key[0].parse::<u32>().expect("a number");
+fn within<'a>(rows: &'a RowsByKey, range: &KeyRange) -> impl Iterator<Item = (&'a u32, &'a u32)> {
+    let number = |key: &RowKey| key[0].parse::<u32>().expect("a number");
     let after = range.after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(number(key)));
     let through =
         range.through.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(number(key)));
     rows.range((after, through))
 }
 
-fn key(number: u32) -> Key {
+fn key(number: u32) -> RowKey {
     vec![number.to_string()]
 }
 
-fn digest(rows: &Rows, range: &KeyRange) -> RangeDigest {
+fn digest(rows: &RowsByKey, range: &KeyRange) -> RangeDigest {
     let mut hasher = DefaultHasher::new();
     let mut count = 0;
     for row in within(rows, range) {
@@ -40,18 +40,18 @@ fn digest(rows: &Rows, range: &KeyRange) -> RangeDigest {
     RangeDigest { rows: count, digest: hasher.finish().to_string() }
 }
 
-fn listed(rows: &Rows, range: &KeyRange) -> Vec<(Key, Digest)> {
+fn listed(rows: &RowsByKey, range: &KeyRange) -> Vec<(RowKey, Digest)> {
     let some = within(rows, range).take(LIST_ROWS as usize + 1);
     some.map(|(number, version)| (key(*number), version.to_string())).collect()
 }
 
 /// Answers every step from two tables, which `change` may alter before each; ends after `limit`.
 fn walk(
-    mut source: Rows,
-    mut target: Rows,
+    mut source: RowsByKey,
+    mut target: RowsByKey,
     chunk_rows: u64,
     limit: usize,
-    mut change: impl FnMut(usize, &mut Rows, &mut Rows),
+    mut change: impl FnMut(usize, &mut RowsByKey, &mut RowsByKey),
 ) -> Walk {
     let mut ranges = Ranges::default();
     let mut walk = Walk::default();
@@ -60,25 +60,25 @@ fn walk(
         change(walk.steps, &mut source, &mut target);
         walk.steps += 1;
         match ranges.step(chunk_rows) {
-            Step::Boundary { after, rows } => {
+            RangeStep::Boundary { after, rows } => {
                 let rest = KeyRange { after, through: None };
                 let found = within(&source, &rest).nth(rows as usize - 1);
                 ranges.boundary(found.map(|(number, _)| key(*number)));
             }
-            Step::Digests(range) => {
+            RangeStep::Digests(range) => {
                 ranges.digests(&digest(&source, &range), &digest(&target, &range));
             }
-            Step::Middle { range, side, place } => {
+            RangeStep::Middle { range, side, place } => {
                 let rows = if side == Side::Source { &source } else { &target };
                 let found = within(rows, &range).nth(place as usize);
                 ranges.middle(found.map(|(number, _)| key(*number)));
             }
-            Step::Rows(range) => {
+            RangeStep::Rows(range) => {
                 let (left, right) = (listed(&source, &range), listed(&target, &range));
                 walk.rows_listed += left.len().max(right.len());
                 ranges.rows(left, right);
             }
-            Step::Done => break,
+            RangeStep::Done => break,
         }
         let suspects = ranges.take_suspects();
         walk.suspects.extend(suspects.iter().map(|key| key[0].parse::<u32>().expect("a number")));
@@ -87,11 +87,11 @@ fn walk(
     walk
 }
 
-fn table(numbers: impl IntoIterator<Item = u32>) -> Rows {
+fn table(numbers: impl IntoIterator<Item = u32>) -> RowsByKey {
     numbers.into_iter().map(|number| (number, 0)).collect()
 }
 
-fn quiet(_: usize, _: &mut Rows, _: &mut Rows) {}
+fn quiet(_: usize, _: &mut RowsByKey, _: &mut RowsByKey) {}
 
 #[test]
 fn equal_tables_cost_two_steps_a_chunk() {
@@ -135,7 +135,7 @@ fn a_range_that_never_holds_still_is_given_up() {
     let mut ranges = Ranges::default();
     ranges.boundary(None);
     let few = RangeDigest { rows: 2, digest: "few".to_owned() };
-    let many: Vec<(Key, Digest)> =
+    let many: Vec<(RowKey, Digest)> =
         (0..=LIST_ROWS as u32).map(|number| (key(number), String::new())).collect();
     let mut steps = 0;
     // Few rows when counted, many when listed, and always another middle.
@@ -143,11 +143,11 @@ fn a_range_that_never_holds_still_is_given_up() {
         steps += 1;
         assert!(steps < 10_000, "no end in sight");
         match ranges.step(1000) {
-            Step::Digests(_) => ranges.digests(&few, &RangeDigest::default()),
-            Step::Rows(_) => ranges.rows(many.clone(), Vec::new()),
-            Step::Middle { .. } => ranges.middle(Some(key(steps))),
-            Step::Boundary { .. } => panic!("the last boundary was given"),
-            Step::Done => break,
+            RangeStep::Digests(_) => ranges.digests(&few, &RangeDigest::default()),
+            RangeStep::Rows(_) => ranges.rows(many.clone(), Vec::new()),
+            RangeStep::Middle { .. } => ranges.middle(Some(key(steps))),
+            RangeStep::Boundary { .. } => panic!("the last boundary was given"),
+            RangeStep::Done => break,
         }
         if !ranges.take_unstable().is_empty() {
             return;

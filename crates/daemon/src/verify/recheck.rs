@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use super::ranges::Key;
+use super::ranges::RowKey;
 
 /// A side's value for a key; `None`: no row.
 pub(super) type SideValue = Option<String>;
@@ -36,7 +36,7 @@ pub(super) enum Verdict {
 /// A difference that lasted, with the values of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Different {
-    pub(super) key: Key,
+    pub(super) key: RowKey,
     pub(super) source: SideValue,
     pub(super) target: SideValue,
 }

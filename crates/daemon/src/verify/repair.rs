@@ -14,7 +14,7 @@ use super::expression::TableSql;
 use super::literal::{literal, selected};
 use super::recheck::Different;
 use super::report::Repair;
-use super::scope::Pair;
+use super::scope::TablePair;
 use super::servers::Servers;
 use super::suspects::PairedSql;
 
@@ -35,7 +35,7 @@ pub const REPAIR_SESSION: [&str; 2] = [
 pub(super) async fn repair(
     servers: &mut Servers<'_>,
     sql: &PairedSql,
-    pair: &Pair,
+    pair: &TablePair,
     is_whole: bool,
     wanted: &[Different],
 ) -> Result<Repair> {
@@ -71,7 +71,7 @@ pub(super) async fn repair(
             false => keyed(servers, sql, &stored, one, number).await?,
         };
         match statements {
-            Some(Statements { delete, insert }) => {
+            Some(RepairStatements { delete, insert }) => {
                 deletes.extend(delete);
                 inserts.extend(insert);
             }
@@ -87,13 +87,17 @@ pub(super) async fn repair(
 }
 
 #[derive(Default)]
-struct Statements {
+struct RepairStatements {
     delete: Vec<String>,
     insert: Vec<String>,
 }
 
 /// The columns whose values are inserted: the target computes the others.
-async fn stored(servers: &mut Servers<'_>, sql: &PairedSql, pair: &Pair) -> Result<Vec<Column>> {
+async fn stored(
+    servers: &mut Servers<'_>,
+    sql: &PairedSql,
+    pair: &TablePair,
+) -> Result<Vec<Column>> {
     let generated: Vec<String> = servers
         .target
         .rows(&format!(
@@ -114,8 +118,8 @@ async fn keyed(
     stored: &[Column],
     one: &Different,
     number: usize,
-) -> Result<Option<Statements>> {
-    let mut statements = Statements::default();
+) -> Result<Option<RepairStatements>> {
+    let mut statements = RepairStatements::default();
     let found = sql.target.one_of(&one.key);
     let mut unless = format!("NOT EXISTS (SELECT 1 FROM {} WHERE {found})", sql.target.name());
     if let Some(digest) = &one.target {
@@ -141,7 +145,7 @@ async fn counted(
     sql: &PairedSql,
     stored: &[Column],
     one: &Different,
-) -> Result<Option<Statements>> {
+) -> Result<Option<RepairStatements>> {
     let count = |value: &Option<String>| value.as_ref().and_then(|n| n.parse().ok()).unwrap_or(0);
     let (source, target): (u64, u64) = (count(&one.source), count(&one.target));
     let digest = one.key.concat();
@@ -150,7 +154,7 @@ async fn counted(
     let has = |count: u64| {
         format!("(SELECT n FROM (SELECT COUNT(*) AS n FROM {table} WHERE {is_same}) AS c)={count}")
     };
-    let mut statements = Statements::default();
+    let mut statements = RepairStatements::default();
     if target > source {
         statements.delete.push(format!(
             "DELETE FROM {table} WHERE {is_same} AND {} LIMIT {}",

@@ -7,7 +7,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::recheck::Different;
-use super::scope::Pair;
+use super::scope::TablePair;
 use super::table_name::TableName;
 
 /// A whole run.
@@ -98,7 +98,7 @@ impl VerifyReport {
 }
 
 impl TableReport {
-    pub(super) fn new(pair: &Pair) -> Self {
+    pub(super) fn new(pair: &TablePair) -> Self {
         Self {
             table: pair.source.clone(),
             target: pair.target.clone(),

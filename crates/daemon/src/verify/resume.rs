@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ranges::Key;
+use super::ranges::RowKey;
 use super::report::{Outcome, TableReport};
-use super::scope::Pair;
+use super::scope::TablePair;
 
 /// Everything that a run has found so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Saved {
     /// The scope and the servers; a run with others does not resume from it.
     of: RunIdentity,
-    finished: Vec<Finished>,
-    part: Option<Part>,
+    finished: Vec<FinishedTable>,
+    part: Option<UnfinishedTable>,
 }
 
 /// A run's identity.
@@ -29,7 +29,7 @@ pub(super) struct RunIdentity {
 
 /// A table that was compared.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Finished {
+struct FinishedTable {
     /// The definition of both sides.
     definition: String,
     report: TableReport,
@@ -37,12 +37,12 @@ struct Finished {
 
 /// A table with a key that was compared up to a row.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Part {
+pub(super) struct UnfinishedTable {
     definition: String,
-    pub(super) after: Key,
+    pub(super) after: RowKey,
     pub(super) rows: u64,
     /// Rows that differed and were not yet read again.
-    pub(super) suspects: Vec<Key>,
+    pub(super) suspects: Vec<RowKey>,
     pub(super) report: TableReport,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Resume {
     before: Saved,
     /// The definition of the table that is compared, and the part of it that an earlier run compared.
     definition: String,
-    part: Option<Part>,
+    part: Option<UnfinishedTable>,
 }
 
 impl Resume {
@@ -74,7 +74,7 @@ impl Resume {
     /// The result of an earlier run for a table, if it still counts; else the table is begun.
     pub(super) fn begin(
         &mut self,
-        pair: &Pair,
+        pair: &TablePair,
         definition: String,
         repairs: bool,
     ) -> Option<TableReport> {
@@ -99,27 +99,28 @@ impl Resume {
     }
 
     /// Returns the part of the table that was compared before.
-    pub(super) fn part(&mut self) -> Option<Part> {
+    pub(super) fn part(&mut self) -> Option<UnfinishedTable> {
         self.part.take()
     }
 
     /// The table was compared up to a key.
     pub(super) fn reached(
         &mut self,
-        after: Key,
+        after: RowKey,
         rows: u64,
-        suspects: Vec<Key>,
+        suspects: Vec<RowKey>,
         report: &TableReport,
     ) -> &Saved {
         let definition = self.definition.clone();
-        self.now.part = Some(Part { definition, after, rows, suspects, report: report.clone() });
+        self.now.part =
+            Some(UnfinishedTable { definition, after, rows, suspects, report: report.clone() });
         &self.now
     }
 
     pub(super) fn finished(&mut self, report: &TableReport) -> &Saved {
         let definition = std::mem::take(&mut self.definition);
         self.now.part = None;
-        self.now.finished.push(Finished { definition, report: report.clone() });
+        self.now.finished.push(FinishedTable { definition, report: report.clone() });
         &self.now
     }
 }
@@ -137,9 +138,9 @@ mod tests {
         }
     }
 
-    fn pair(name: &str) -> Pair {
+    fn pair(name: &str) -> TablePair {
         let name: TableName = name.parse().unwrap();
-        Pair { source: name.clone(), target: name, is_shared: false }
+        TablePair { source: name.clone(), target: name, is_shared: false }
     }
 
     /// A run that finished `d.a` and is in the middle of `d.b`, as a later one reads it.

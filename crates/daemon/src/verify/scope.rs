@@ -58,7 +58,7 @@ impl Scope {
 
 /// A table of the source and its place on the target. It need not exist on both.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Pair {
+pub(crate) struct TablePair {
     pub(crate) source: TableName,
     pub(crate) target: TableName,
     /// Other tables of the source are replicated to the same one.
@@ -83,7 +83,7 @@ impl ListedTables<'_> {
         &self,
         scope: &Scope,
         selection: &dyn TableSelection,
-    ) -> Result<Vec<Pair>, String> {
+    ) -> Result<Vec<TablePair>, String> {
         let folded = if self.source_folds_case { &scope.lowercase() } else { scope };
         let target_of = |source: &TableName| {
             let target = selection.target_of(source, self.target_folds_case)?;
@@ -98,7 +98,7 @@ impl ListedTables<'_> {
         let mut pairs = BTreeSet::new();
         for (target, sources) in &by_target {
             let is_shared = sources.len() > 1;
-            pairs.extend(sources.iter().map(|&source| Pair {
+            pairs.extend(sources.iter().map(|&source| TablePair {
                 source: source.clone(),
                 target: target.clone(),
                 is_shared,
@@ -112,7 +112,7 @@ impl ListedTables<'_> {
                 .map(|schema| TableName { schema: schema.clone(), table: target.table.clone() })
                 .find(|source| target_of(source).as_ref() == Some(target));
             let target = target.clone();
-            pairs.extend(source.map(|source| Pair { source, target, is_shared: false }));
+            pairs.extend(source.map(|source| TablePair { source, target, is_shared: false }));
         }
         pairs.retain(|pair| folded.holds(&pair.source));
         check_names(folded, &pairs)?;
@@ -121,7 +121,7 @@ impl ListedTables<'_> {
 }
 
 /// A misspelt name must not end in "equal".
-fn check_names(scope: &Scope, pairs: &BTreeSet<Pair>) -> Result<(), String> {
+fn check_names(scope: &Scope, pairs: &BTreeSet<TablePair>) -> Result<(), String> {
     let nothing = "no such table is replicated, or there is none on either side";
     for schema in &scope.schemas {
         if !pairs.iter().any(|pair| pair.source.schema == *schema) {
@@ -173,7 +173,7 @@ mod tests {
             target_folds_case: folds[1],
         };
         let pairs = listed.pairs(scope, selection)?;
-        let text = |pair: &Pair| {
+        let text = |pair: &TablePair| {
             format!("{}>{}{}", pair.source, pair.target, if pair.is_shared { "!" } else { "" })
         };
         Ok(pairs.iter().map(text).collect())

@@ -8,15 +8,15 @@ use csa_provider::server::Vendor;
 
 use super::catalogue::definition;
 use super::error::{Result, VerifyError};
-use super::event::{Activity, Event, VerifyProgress};
+use super::event::{Activity, VerifyEvent, VerifyProgress};
 use super::executed::{first_interval, source_executed, target_executed};
 use super::history;
 use super::options::VerifyOptions;
-use super::pace::Pace;
-use super::ranges::Key;
+use super::pace::VerifyPace;
+use super::ranges::RowKey;
 use super::report::TableReport;
 use super::resume::{Resume, RunIdentity};
-use super::scope::Pair;
+use super::scope::TablePair;
 use super::session::VerifySession;
 use super::table_name::TableName;
 use crate::observe::gtid_lag::GtidLag;
@@ -37,8 +37,8 @@ pub(super) struct Servers<'a> {
     pub(super) target: VerifySession,
     pub(super) options: &'a VerifyOptions,
     pub(super) progress: VerifyProgress,
-    observe: &'a (dyn Fn(Event<'_>) + Sync),
-    pace: Pace,
+    observe: &'a (dyn Fn(VerifyEvent<'_>) + Sync),
+    pace: VerifyPace,
     lag: GtidLag,
     probed: Option<Instant>,
     pub(super) resume: Resume,
@@ -48,7 +48,7 @@ pub(super) struct Servers<'a> {
 impl<'a> Servers<'a> {
     pub(super) async fn connect(
         options: &'a VerifyOptions,
-        observe: &'a (dyn Fn(Event<'_>) + Sync),
+        observe: &'a (dyn Fn(VerifyEvent<'_>) + Sync),
     ) -> Result<Self> {
         // First: it decides which source will do.
         let target = VerifySession::connect(Side::Target, &options.target).await?;
@@ -59,7 +59,7 @@ impl<'a> Servers<'a> {
             options,
             progress: VerifyProgress::default(),
             observe,
-            pace: Pace::new(options.max_rate),
+            pace: VerifyPace::new(options.max_rate),
             lag: GtidLag::default(),
             probed: None,
             resume: Resume::default(),
@@ -91,7 +91,7 @@ impl<'a> Servers<'a> {
     }
 
     /// Returns both sides' definitions as a text that differs whenever they do.
-    pub(super) async fn definitions(&mut self, pair: &Pair) -> Result<String> {
+    pub(super) async fn definitions(&mut self, pair: &TablePair) -> Result<String> {
         let source = definition(&mut self.source, &pair.source).await?;
         let target = definition(&mut self.target, &pair.target).await?;
         Ok(format!("{source:?} {target:?}"))
@@ -100,27 +100,27 @@ impl<'a> Servers<'a> {
     /// A table with a key was compared up to a row.
     pub(super) fn reached(
         &mut self,
-        after: &Key,
+        after: &RowKey,
         rows: u64,
-        suspects: &[Key],
+        suspects: &[RowKey],
         report: &TableReport,
     ) {
         if self.saved.is_none_or(|saved| saved.elapsed() >= SAVED) {
             self.saved = Some(Instant::now());
             let saved = self.resume.reached(after.clone(), rows, suspects.to_vec(), report);
-            (self.observe)(Event::Saved(saved));
+            (self.observe)(VerifyEvent::Saved(saved));
         }
     }
 
     pub(super) fn finished(&mut self, report: &TableReport) {
         let saved = self.resume.finished(report);
-        (self.observe)(Event::Saved(saved));
+        (self.observe)(VerifyEvent::Saved(saved));
     }
 
     /// An earlier run has compared so many rows of the present table.
     pub(super) fn resumed(&mut self, rows: u64) {
         self.progress.rows = rows;
-        (self.observe)(Event::Resumed(&self.progress));
+        (self.observe)(VerifyEvent::Resumed(&self.progress));
     }
 
     /// Returns the rows of one query on each side, asked at the same time. Both run to their end
@@ -180,7 +180,7 @@ impl<'a> Servers<'a> {
 
     pub(super) fn tell(&mut self, activity: Activity) {
         self.progress.activity = activity;
-        (self.observe)(Event::Progress(&self.progress));
+        (self.observe)(VerifyEvent::Progress(&self.progress));
     }
 
     pub(super) async fn close(self) {

@@ -11,7 +11,7 @@ use super::error::Result;
 use super::event::Activity;
 use super::executed::source_executed;
 use super::expression::TableSql;
-use super::ranges::Key;
+use super::ranges::RowKey;
 use super::recheck::{Different, SourceValues, Suspect, Verdict};
 use super::servers::{Servers, pass};
 use super::session::VerifySession;
@@ -48,10 +48,10 @@ pub(super) enum Lookup {
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     pub(super) different: Vec<Different>,
-    pub(super) unstable: Vec<Key>,
+    pub(super) unstable: Vec<RowKey>,
 }
 
-type Values = HashMap<Key, String>;
+type Values = HashMap<RowKey, String>;
 
 impl Lookup {
     /// Reads the values; keys without one are missing.
@@ -59,7 +59,7 @@ impl Lookup {
         self,
         session: &mut VerifySession,
         sql: &TableSql,
-        keys: &[Key],
+        keys: &[RowKey],
     ) -> Result<Values> {
         let mut values = Values::new();
         for some in keys.chunks(LOOKUP_ROWS) {
@@ -80,7 +80,7 @@ impl Lookup {
 }
 
 /// An answer's first column is the value, the others are the key.
-pub(super) fn split(mut row: Vec<String>) -> Option<(Key, String)> {
+pub(super) fn split(mut row: Vec<String>) -> Option<(RowKey, String)> {
     if row.is_empty() {
         return None;
     }
@@ -93,10 +93,10 @@ pub(super) async fn settle(
     servers: &mut Servers<'_>,
     sql: &PairedSql,
     lookup: Lookup,
-    keys: Vec<Key>,
+    keys: Vec<RowKey>,
 ) -> Result<Settled> {
     let mut settled = Settled::default();
-    let mut open: BTreeMap<Key, Suspect> =
+    let mut open: BTreeMap<RowKey, Suspect> =
         keys.into_iter().map(|key| (key, Suspect::default())).collect();
     if open.is_empty() {
         return Ok(settled);
@@ -106,7 +106,7 @@ pub(super) async fn settle(
     servers.catch_up().await?;
     let mut backoff = PAUSES;
     while !open.is_empty() {
-        let keys: Vec<Key> = open.keys().cloned().collect();
+        let keys: Vec<RowKey> = open.keys().cloned().collect();
         let started = Instant::now();
         let mut round = read_round(servers, sql, lookup, &keys).await?;
         for key in keys {
@@ -137,8 +137,8 @@ pub(super) async fn settle(
     Ok(settled)
 }
 
-struct Round {
-    source: HashMap<Key, SourceValues>,
+struct RereadSuspects {
+    source: HashMap<RowKey, SourceValues>,
     target: Values,
     /// The source executed nothing meanwhile.
     is_quiet: bool,
@@ -148,9 +148,9 @@ async fn read_round(
     servers: &mut Servers<'_>,
     sql: &PairedSql,
     lookup: Lookup,
-    keys: &[Key],
-) -> Result<Round> {
-    let mut round = Round {
+    keys: &[RowKey],
+) -> Result<RereadSuspects> {
+    let mut round = RereadSuspects {
         source: keys.iter().map(|key| (key.clone(), SourceValues::default())).collect(),
         target: Values::new(),
         is_quiet: false,
@@ -195,7 +195,7 @@ async fn read_round(
     Ok(round)
 }
 
-impl Round {
+impl RereadSuspects {
     /// Adds one reading of the source.
     fn add(&mut self, mut values: Values) {
         for (key, seen) in &mut self.source {

@@ -12,7 +12,7 @@ use super::error::Result;
 use super::event::Activity;
 use super::expression::{DigestSum, TableSql};
 use super::report::TableReport;
-use super::scope::Pair;
+use super::scope::TablePair;
 use super::servers::Servers;
 use super::suspects::PairedSql;
 use super::{keyed, keyless, repair};
@@ -26,7 +26,7 @@ const ATTEMPTS: u32 = 4;
 
 /// Both sides' definitions of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Definitions {
+enum FoundDefinitions {
     /// Dropped on both.
     Gone,
     MissingOnTarget,
@@ -37,7 +37,7 @@ enum Definitions {
 /// Compares a table; `None` when neither side has it any longer.
 pub(super) async fn compare(
     servers: &mut Servers<'_>,
-    pair: &Pair,
+    pair: &TablePair,
     estimate: Estimate,
 ) -> Result<Option<TableReport>> {
     for _ in 0..ATTEMPTS {
@@ -57,7 +57,7 @@ pub(super) async fn compare(
 
 async fn attempt(
     servers: &mut Servers<'_>,
-    pair: &Pair,
+    pair: &TablePair,
     estimate: Estimate,
     report: &mut TableReport,
 ) -> Result<bool> {
@@ -73,16 +73,16 @@ async fn attempt(
         return Ok(true);
     }
     let common = match definitions {
-        Definitions::Gone => return Ok(false),
-        Definitions::MissingOnTarget => {
+        FoundDefinitions::Gone => return Ok(false),
+        FoundDefinitions::MissingOnTarget => {
             report.definition.push("the table is missing on the target".to_owned());
             return Ok(true);
         }
-        Definitions::OnlyOnTarget => {
+        FoundDefinitions::OnlyOnTarget => {
             report.definition.push("the table is only on the target".to_owned());
             return Ok(true);
         }
-        Definitions::Both(common) => *common,
+        FoundDefinitions::Both(common) => *common,
     };
     report.definition.clone_from(&common.differences);
     if !common.differences.is_empty() && !servers.options.common_columns {
@@ -125,7 +125,10 @@ async fn attempt(
 
 /// Reads the definitions until they are the same or the difference has lasted; `None` when they
 /// keep changing.
-async fn definitions(servers: &mut Servers<'_>, pair: &Pair) -> Result<Option<Definitions>> {
+async fn definitions(
+    servers: &mut Servers<'_>,
+    pair: &TablePair,
+) -> Result<Option<FoundDefinitions>> {
     let map = Arc::clone(&servers.options.target.collation_map);
     let (source, target) = tokio::join!(
         catalogue::definition(&mut servers.source, &pair.source),
@@ -161,16 +164,18 @@ fn relate(
     source: Option<&Definition>,
     target: Option<&Definition>,
     map: &CollationMap,
-) -> Definitions {
+) -> FoundDefinitions {
     match (source, target) {
-        (None, None) => Definitions::Gone,
-        (Some(_), None) => Definitions::MissingOnTarget,
-        (None, Some(_)) => Definitions::OnlyOnTarget,
-        (Some(source), Some(target)) => Definitions::Both(Box::new(common(source, target, map))),
+        (None, None) => FoundDefinitions::Gone,
+        (Some(_), None) => FoundDefinitions::MissingOnTarget,
+        (None, Some(_)) => FoundDefinitions::OnlyOnTarget,
+        (Some(source), Some(target)) => {
+            FoundDefinitions::Both(Box::new(common(source, target, map)))
+        }
     }
 }
 
-impl Definitions {
+impl FoundDefinitions {
     fn is_same(&self) -> bool {
         match self {
             Self::Gone => true,

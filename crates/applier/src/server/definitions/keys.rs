@@ -10,7 +10,7 @@ use csa_provider::sql_text::quote;
 /// Name, type, collation; generated, and that virtually.
 type Column = (String, String, Option<String>, bool, bool);
 /// A part of an index: the index, the column if it is one, the length of a prefix, whether the index is unique.
-type Part = (String, Option<String>, Option<usize>, bool);
+type IndexPart = (String, Option<String>, Option<usize>, bool);
 
 /// A part with its table.
 type PartRow = (String, String, Option<String>, Option<usize>, bool);
@@ -39,15 +39,15 @@ pub(super) struct Definition {
 #[derive(Debug)]
 struct Answers {
     columns: HashMap<String, Vec<Column>>,
-    parts: HashMap<String, Vec<Part>>,
-    tables: HashMap<String, Table>,
+    parts: HashMap<String, Vec<IndexPart>>,
+    tables: HashMap<String, TableTraits>,
     partitions_compute: HashSet<String>,
     not_transactional: HashSet<String>,
 }
 
 /// A table apart from its columns and keys.
 #[derive(Debug, Default)]
-struct Table {
+struct TableTraits {
     /// Empty for a view.
     engine: String,
     is_partitioned: bool,
@@ -120,12 +120,12 @@ impl Answers {
             by_table(parts.into_iter().map(|(table, index, column, prefix, unique)| {
                 (table, (index, column, prefix, unique))
             }));
-        answers.tables = Table::read(session, named).await?;
+        answers.tables = TableTraits::read(session, named).await?;
         // Asked only where there are such tables.
         if answers.tables.values().any(|table| table.is_partitioned) {
             answers.partitions_compute = partitions_compute(session, named).await?;
         }
-        if answers.tables.values().any(Table::may_not_be_transactional) {
+        if answers.tables.values().any(TableTraits::may_not_be_transactional) {
             let query = format!("SELECT TABLE_NAME {NOT_TRANSACTIONAL} AND {named}");
             answers.not_transactional = session.rows(&query).await?.into_iter().collect();
         }
@@ -179,8 +179,8 @@ impl Answers {
 }
 
 /// Returns true if there is a primary key, of whole columns.
-fn has_whole_primary(parts: &[Part]) -> bool {
-    let is_primary = |(index, ..): &&Part| index.eq_ignore_ascii_case("PRIMARY");
+fn has_whole_primary(parts: &[IndexPart]) -> bool {
+    let is_primary = |(index, ..): &&IndexPart| index.eq_ignore_ascii_case("PRIMARY");
     let mut primary = parts.iter().filter(is_primary).peekable();
     primary.peek().is_some() && primary.all(|(.., prefix, _)| prefix.is_none())
 }
@@ -239,7 +239,7 @@ pub(super) async fn has_not_transactional(session: &mut Session, condition: &str
     Ok(found.first() == Some(&true))
 }
 
-impl Table {
+impl TableTraits {
     async fn read(session: &mut Session, named: &str) -> Result<HashMap<String, Self>> {
         let rows: Vec<(String, Option<String>, bool, bool)> = session
             .rows(&format!(

@@ -88,10 +88,10 @@ fn open_socket(daemon: &Daemon) -> Result<Option<UnixListener>, Failure> {
 }
 
 /// Method, path, who may use it, and what answers.
-type Route = (&'static str, String, Needs, MethodRouter<Shared>);
+type ApiRoute = (&'static str, String, Needs, MethodRouter<Shared>);
 
 /// Returns pages, probes and metrics, at the paths where browsers, supervisors and Prometheus look for them.
-fn routes_without_version() -> Vec<Route> {
+fn routes_without_version() -> Vec<ApiRoute> {
     use Needs::{Nothing, Read};
     let fixed = [
         // The page has no figures in it: it requests them like any other client.
@@ -105,7 +105,7 @@ fn routes_without_version() -> Vec<Route> {
 }
 
 /// Returns the paths of the API, without its version.
-fn routes() -> Vec<Route> {
+fn routes() -> Vec<ApiRoute> {
     use Needs::{Control, Read};
     let fixed = [
         ("get", "/history", Read, get(reports::history)),

@@ -15,7 +15,7 @@ use super::Shared;
 use super::auth::{Needs, Permitted, check};
 use super::error::ApiError;
 use super::reports::{Parameters, channel};
-use crate::observe::relay_dump::{Dump, Wanted};
+use crate::observe::relay_dump::{Dump, WantedTransactions};
 use crate::observe::view::{SegmentView, SegmentsView};
 
 /// Lines on their way to a client.
@@ -68,7 +68,7 @@ pub(super) async fn transactions(
         // Row values need more rights than the state of a channel.
         check(&daemon.access(), permitted, Needs::Rows, &headers)?;
     }
-    let wanted = Wanted {
+    let wanted = WantedTransactions {
         gtid_set: parameters.gtid_set()?,
         limit: limit.transpose()?.unwrap_or(LIMIT),
         rows,

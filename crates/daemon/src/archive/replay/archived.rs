@@ -6,7 +6,7 @@ use csa_provider::source::{Recording, RecordingError};
 use super::FileReader;
 use super::choice::{Bisection, gap};
 use crate::archive::index::FileIndex;
-use crate::archive::store::{Archive, History};
+use crate::archive::store::{Archive, ArchivedHistory};
 
 type Result<T> = std::result::Result<T, RecordingError>;
 
@@ -33,7 +33,7 @@ pub(crate) struct ArchivedStream {
 /// The file that is read.
 #[derive(Debug)]
 struct Place {
-    history: History,
+    history: ArchivedHistory,
     /// Its number, or that of the next one if none is open.
     number: u64,
     reader: Option<Box<FileReader>>,
@@ -69,7 +69,7 @@ async fn choose(
     archive: &Archive,
     wanted: Option<&str>,
     received: &GtidSet,
-) -> Result<(History, FileIndex)> {
+) -> Result<(ArchivedHistory, FileIndex)> {
     let names = archive.histories().await?;
     let url = archive.url();
     if names.is_empty() {
@@ -95,7 +95,7 @@ async fn choose(
 
 /// Returns the last file of a history that begins with nothing that `received` lacks, or why there is none.
 async fn first_file(
-    history: &History,
+    history: &ArchivedHistory,
     received: &GtidSet,
 ) -> Result<std::result::Result<FileIndex, String>> {
     let numbers = history.objects().await?.numbers;

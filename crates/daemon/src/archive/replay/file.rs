@@ -10,11 +10,11 @@ use futures_util::stream::BoxStream;
 use sha2::{Digest as _, Sha256};
 
 use crate::archive::index::{Compression, FileIndex};
-use crate::archive::store::{History, Result};
+use crate::archive::store::{ArchivedHistory, Result};
 
 /// Reads the events of a file, and checks at its end that they are those that were written.
 pub(crate) struct FileReader {
-    history: History,
+    history: ArchivedHistory,
     index: FileIndex,
     bytes: BoxStream<'static, Result<Bytes>>,
     decoder: Decoder,
@@ -36,7 +36,7 @@ enum Decoder {
 }
 
 impl FileReader {
-    pub(crate) async fn open(history: &History, index: FileIndex) -> Result<Self> {
+    pub(crate) async fn open(history: &ArchivedHistory, index: FileIndex) -> Result<Self> {
         let bytes = history.read(&index.file).await?;
         let decoder = match index.compression {
             Compression::None => Decoder::Plain,

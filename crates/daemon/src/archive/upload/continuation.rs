@@ -4,7 +4,7 @@ use csa_provider::binlog::GtidSet;
 
 /// The facts when the archive of a channel is opened.
 #[derive(Debug)]
-pub(super) struct Standing<'a> {
+pub(super) struct ArchiveFacts<'a> {
     /// Everything up to the end of the archive's last history.
     pub(super) archived: &'a GtidSet,
     /// Transactions that the relay store does not have, before its first one and between others.
@@ -27,8 +27,8 @@ pub(super) enum Continuation {
 }
 
 /// Decides how the archive continues.
-pub(super) fn continuation(standing: &Standing<'_>) -> Continuation {
-    let Standing { archived, before, received, source } = standing;
+pub(super) fn continuation(standing: &ArchiveFacts<'_>) -> Continuation {
+    let ArchiveFacts { archived, before, received, source } = standing;
     let missing = before.difference(archived);
     let foreign = archived.difference(received);
     if missing.is_empty() && foreign.is_empty() {
@@ -59,7 +59,7 @@ mod tests {
 
     fn decide(archived: &str, before: &str, received: &str, source: Option<&str>) -> Continuation {
         let source = source.map(set);
-        continuation(&Standing {
+        continuation(&ArchiveFacts {
             archived: &set(archived),
             before: &set(before),
             received: &set(received),

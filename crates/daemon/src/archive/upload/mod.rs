@@ -31,13 +31,13 @@ use tracing::{info, warn};
 
 use super::index::{Compression, FORMAT, FileIndex, HistoryMark};
 use super::layout;
-use super::store::{Archive, ArchiveError, ArchiveLocation, History, HistoryEnd, Result};
+use super::store::{Archive, ArchiveError, ArchiveLocation, ArchivedHistory, HistoryEnd, Result};
 use crate::host::{blocking, rfc3339};
 pub(crate) use begin::begin;
-use continuation::{Continuation, Standing, continuation};
+use continuation::{ArchiveFacts, Continuation, continuation};
 pub(crate) use end::{ArchiveEnd, archive_end};
 use marker::MarkerFile;
-use part::{Finished, Made, PartError, PartMaker};
+use part::{FinishedFile, Made, PartError, PartMaker};
 use relief::{Relief, patience};
 pub(crate) use status::ArchiveStatus;
 
@@ -85,8 +85,8 @@ pub(crate) struct Uploader {
 
 /// The end of the archive, after which the next file is written.
 #[derive(Debug)]
-struct Tail {
-    history: History,
+struct ArchiveTail {
+    history: ArchivedHistory,
     /// Everything up to its last file.
     archived: GtidSet,
     /// Transactions between `archived` and the next file that nobody has.
@@ -206,7 +206,7 @@ impl Uploader {
 
     /// Waits whether the daemon that wrote the last file adds another one: where nothing else keeps two daemons apart, the
     /// one that already writes is to win.
-    async fn let_another_be_first(&mut self, tail: &Tail) -> Result<()> {
+    async fn let_another_be_first(&mut self, tail: &ArchiveTail) -> Result<()> {
         let another = tail.writer.as_ref().filter(|writer| **writer != self.writer);
         let Some(another) = another.filter(|_| self.options.is_alone) else { return Ok(()) };
         if self.left_to_another == Some(tail.next) {
@@ -229,7 +229,7 @@ impl Uploader {
     }
 
     /// Adds one file.
-    async fn add(&mut self, mut maker: PartMaker, tail: &mut Tail) -> Result<PartMaker> {
+    async fn add(&mut self, mut maker: PartMaker, tail: &mut ArchiveTail) -> Result<PartMaker> {
         let name = layout::file_name(tail.next, random(), self.options.compression.extension());
         let mut writer = tail.history.writer(&name);
         let written = loop {
@@ -270,8 +270,13 @@ impl Uploader {
     }
 
     /// Publishes a file that is written, and lets the relay store go of what is in it.
-    async fn publish(&mut self, name: &str, written: Finished, tail: &mut Tail) -> Result<()> {
-        let Finished { contents, bytes, stored_bytes, sha256 } = written;
+    async fn publish(
+        &mut self,
+        name: &str,
+        written: FinishedFile,
+        tail: &mut ArchiveTail,
+    ) -> Result<()> {
+        let FinishedFile { contents, bytes, stored_bytes, sha256 } = written;
         if is_planted(Bug::ArchivedTooEarly) {
             let mut end = contents.before.clone();
             end.union(&contents.added);
@@ -312,7 +317,7 @@ impl Uploader {
         Ok(())
     }
 
-    async fn check_published(&self, tail: &Tail, index: &FileIndex) -> Result<()> {
+    async fn check_published(&self, tail: &ArchiveTail, index: &FileIndex) -> Result<()> {
         if tail.history.index(index.number).await?.as_ref() != Some(index) {
             return Err(self.away("writing a file", &format!("index {} is gone", index.number)));
         }
@@ -320,7 +325,7 @@ impl Uploader {
     }
 
     /// Checks that a file is there: a store may say yes and keep nothing, or a part.
-    async fn check_stored(&self, tail: &Tail, name: &str, bytes: u64) -> Result<()> {
+    async fn check_stored(&self, tail: &ArchiveTail, name: &str, bytes: u64) -> Result<()> {
         let stored = match tail.history.stored_bytes(name).await? {
             Some(stored) if stored == bytes => return Ok(()),
             _ if is_planted(Bug::ObjectStoreBelieved) => return Ok(()),
@@ -332,14 +337,14 @@ impl Uploader {
     }
 
     /// Does what is due while nothing new has been received.
-    async fn look(&mut self, maker: &PartMaker, tail: &Tail) {
+    async fn look(&mut self, maker: &PartMaker, tail: &ArchiveTail) {
         let total = self.store.usage().event_bytes_total;
         self.status.looked(maker.contents(), maker.read_bytes(), total);
         self.sweep_if_due(tail).await;
         tokio::time::sleep(LOOK).await;
     }
 
-    async fn sweep_if_due(&mut self, tail: &Tail) {
+    async fn sweep_if_due(&mut self, tail: &ArchiveTail) {
         if self.swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
             return;
         }
@@ -353,7 +358,7 @@ impl Uploader {
     }
 
     /// Finds the end of the archive, and decides how it continues.
-    async fn tail(&mut self) -> Result<Tail> {
+    async fn tail(&mut self) -> Result<ArchiveTail> {
         let last = self.marker.histories(&self.archive).await?.pop();
         let Some(last) = last else { return self.begin(String::new()).await };
         let history = self.archive.history(&last);
@@ -383,7 +388,7 @@ impl Uploader {
         }
         let HistoryEnd { numbers, archived, writer, .. } = end;
         let next = numbers.last().map_or(1, |last| last + 1);
-        Ok(Tail { history, archived, missing, next, writer })
+        Ok(ArchiveTail { history, archived, missing, next, writer })
     }
 
     /// Returns what is missing before the archive continues, or why it can't. Waits for the source if that is needed.
@@ -397,7 +402,7 @@ impl Uploader {
                 source
             });
             let before = &self.store.passed_over();
-            let decided = continuation(&Standing {
+            let decided = continuation(&ArchiveFacts {
                 archived,
                 before,
                 received: &received,
@@ -415,7 +420,7 @@ impl Uploader {
     }
 
     /// Begins a history with what the relay store has.
-    async fn begin(&self, reason: String) -> Result<Tail> {
+    async fn begin(&self, reason: String) -> Result<ArchiveTail> {
         let now = rfc3339(SystemClock.now_micros());
         let begins_after = self.store.passed_over();
         if !reason.is_empty() {
@@ -432,7 +437,13 @@ impl Uploader {
         let history = self.archive.begin(&mark).await?;
         // It is remembered only if it begins where the last one is.
         self.marker.histories(&self.archive).await?;
-        Ok(Tail { history, archived: begins_after, missing: GtidSet::new(), next: 1, writer: None })
+        Ok(ArchiveTail {
+            history,
+            archived: begins_after,
+            missing: GtidSet::new(),
+            next: 1,
+            writer: None,
+        })
     }
 
     /// The relay store may purge what is archived; the purge blocks on the disk.
@@ -461,7 +472,7 @@ impl Uploader {
     }
 }
 
-impl Tail {
+impl ArchiveTail {
     /// Returns everything before the next file.
     fn before(&self) -> GtidSet {
         let mut before = self.archived.clone();

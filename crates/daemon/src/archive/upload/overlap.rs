@@ -8,7 +8,7 @@ use csa_relaystore::opening::RelayStore;
 
 use super::ArchiveStatus;
 use crate::archive::replay::{Bisection, FileReader};
-use crate::archive::store::{History, HistoryEnd, Result};
+use crate::archive::store::{ArchivedHistory, HistoryEnd, Result};
 use crate::host::blocking;
 
 /// Time between two looks for the first transaction.
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// archived, sends a part of it again, and is waited for: nothing in the relay store proves nothing.
 pub(super) async fn difference(
     store: &Arc<RelayStore>,
-    history: &History,
+    history: &ArchivedHistory,
     end: &HistoryEnd,
     status: &ArchiveStatus,
 ) -> Result<Option<String>> {
@@ -60,7 +60,7 @@ const fn time(header: &TransactionHeader) -> u64 {
 
 /// Returns the archived transaction with the GTID of `like`.
 async fn find(
-    history: &History,
+    history: &ArchivedHistory,
     numbers: &[u64],
     like: &TransactionHeader,
 ) -> Result<Option<TransactionHeader>> {

@@ -35,11 +35,11 @@ pub(super) struct PartMaker {
     size: u64,
     /// A transaction that belongs to the next file.
     next: Option<RelayedTransaction>,
-    part: Option<Part>,
+    part: Option<UnfinishedFile>,
 }
 
 /// A file that is being made.
-struct Part {
+struct UnfinishedFile {
     writer: BinlogFileWriter,
     out: Output,
     format: Arc<FormatDescription>,
@@ -65,7 +65,7 @@ pub(super) struct Contents {
 
 /// A file that is whole.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct FinishedFile {
     pub(super) contents: Contents,
     pub(super) bytes: u64,
     pub(super) stored_bytes: u64,
@@ -78,7 +78,7 @@ pub(super) enum Made {
     /// Bytes of the file.
     Bytes(Vec<u8>),
     /// The last bytes of it.
-    Last(Vec<u8>, Box<Finished>),
+    Last(Vec<u8>, Box<FinishedFile>),
     /// Nothing more has been received so far.
     Nothing,
 }
@@ -145,7 +145,7 @@ impl PartMaker {
             match &mut self.part {
                 Some(part) => part.begin(next),
                 None => {
-                    let mut part = Part::new(&next, archived, self.compression)?;
+                    let mut part = UnfinishedFile::new(&next, archived, self.compression)?;
                     part.begin(next);
                     self.part = Some(part);
                 }
@@ -154,7 +154,7 @@ impl PartMaker {
     }
 }
 
-impl Part {
+impl UnfinishedFile {
     fn new(first: &RelayedTransaction, before: &GtidSet, compression: Compression) -> Result<Self> {
         let mut out = Output::new(compression)?;
         let mut head = Vec::new();
@@ -214,10 +214,10 @@ impl Part {
         Ok(())
     }
 
-    fn finish(self) -> Result<(Vec<u8>, Finished)> {
+    fn finish(self) -> Result<(Vec<u8>, FinishedFile)> {
         let bytes = self.writer.position();
         let (last, stored_bytes, sha256) = self.out.finish()?;
-        Ok((last, Finished { contents: self.contents, bytes, stored_bytes, sha256 }))
+        Ok((last, FinishedFile { contents: self.contents, bytes, stored_bytes, sha256 }))
     }
 }
 

@@ -6,7 +6,7 @@ use csa_provider::binlog::GtidSet;
 
 use crate::archive::index::FileIndex;
 use crate::archive::layout;
-use crate::archive::store::{History, Result};
+use crate::archive::store::{ArchivedHistory, Result};
 use crate::host::micros_of;
 
 /// Files that one sweep deletes at most, so that it ends.
@@ -14,7 +14,11 @@ const MOST: usize = 1000;
 
 /// Deletes files of all histories that are older than `keep` and that no pin needs. The newest file stays: it says where
 /// the archive ends. Returns the number of deleted files.
-pub(super) async fn sweep(current: &History, keep: Option<Duration>, now: u64) -> Result<usize> {
+pub(super) async fn sweep(
+    current: &ArchivedHistory,
+    keep: Option<Duration>,
+    now: u64,
+) -> Result<usize> {
     let archive = current.archive();
     let Some(keep) = keep else { return Ok(0) };
     let oldest = now.saturating_sub(u64::try_from(keep.as_micros()).unwrap_or(u64::MAX));

@@ -14,11 +14,11 @@ use crate::observe::view::ArchiveView;
 /// Written by the uploader, read by everything that shows a channel.
 #[derive(Debug, Default)]
 pub(crate) struct ArchiveStatus {
-    inner: Mutex<Inner>,
+    inner: Mutex<UploadState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct UploadState {
     /// `None` for a channel without an archive.
     view: Option<ArchiveView>,
     /// Commit of the oldest transaction that is received and not archived, in microseconds since the epoch.

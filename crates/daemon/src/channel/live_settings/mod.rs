@@ -187,12 +187,12 @@ pub(crate) static CHANNEL_SETTINGS: [LiveSetting<Controls, ChannelSettings>; 21]
     LiveSetting::commanded::<EventMemoryLimit>(),
     LiveSetting::commanded::<SourceDelay>(),
     LiveSetting::commanded::<Throttle>(),
-    LiveSetting::reloaded::<HealthLimit<0>>(),
-    LiveSetting::reloaded::<HealthLimit<1>>(),
-    LiveSetting::reloaded::<HealthLimit<2>>(),
-    LiveSetting::reloaded::<HealthLimit<3>>(),
-    LiveSetting::reloaded::<HealthLimit<4>>(),
-    LiveSetting::reloaded::<HealthLimit<5>>(),
+    LiveSetting::reloaded::<HealthLimitSetting<0>>(),
+    LiveSetting::reloaded::<HealthLimitSetting<1>>(),
+    LiveSetting::reloaded::<HealthLimitSetting<2>>(),
+    LiveSetting::reloaded::<HealthLimitSetting<3>>(),
+    LiveSetting::reloaded::<HealthLimitSetting<4>>(),
+    LiveSetting::reloaded::<HealthLimitSetting<5>>(),
     LiveSetting::reloaded::<ReceiverKey<0>>(),
     LiveSetting::reloaded::<ReceiverKey<1>>(),
     LiveSetting::reloaded::<ReceiverKey<2>>(),
@@ -353,9 +353,9 @@ impl Commanded for SourceDelay {
 }
 
 /// A key of `[channel.throttle_by]`, by its place in [`ThrottleBy::KEYS`]. All of them are one value in use.
-enum HealthLimit<const KEY: usize> {}
+enum HealthLimitSetting<const KEY: usize> {}
 
-impl<const KEY: usize> Setting for HealthLimit<KEY> {
+impl<const KEY: usize> Setting for HealthLimitSetting<KEY> {
     type Holder = Controls;
     type Configured = ChannelSettings;
     type Value = Arc<ThrottleBy>;

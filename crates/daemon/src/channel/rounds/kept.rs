@@ -18,7 +18,7 @@ const OLDEST_MICROS: u64 = 7 * 24 * 3_600_000_000;
 
 /// A round that has begun.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Round {
+pub(super) struct KeptRound {
     /// Microseconds since the epoch.
     pub(super) begun_at: u64,
     pub(super) saved_at: u64,
@@ -30,10 +30,10 @@ pub(super) struct Round {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Kept {
     pub(super) last: Option<LastRound>,
-    pub(super) round: Option<Round>,
+    pub(super) round: Option<KeptRound>,
 }
 
-impl Round {
+impl KeptRound {
     pub(super) fn new(begun_at: u64, tables: &[String], saved: Option<Saved>) -> Self {
         Self { begun_at, saved_at: now_micros(), tables: tables.to_vec(), saved }
     }
@@ -150,11 +150,11 @@ mod tests {
         assert!(Kept::read(folder.path()).last.is_none());
         let mut kept = Kept::default();
         kept.finish("c", &report(&[("d.a", "equal")]), &[], 1);
-        kept.round = Some(Round::new(7, &[], None));
+        kept.round = Some(KeptRound::new(7, &[], None));
         kept.write(folder.path());
         let read = Kept::read(folder.path());
         assert_eq!((&read.last, read.round.map(|round| round.begun_at)), (&kept.last, Some(7)));
-        kept.round = Some(Round { saved_at: 1, ..Round::new(7, &[], None) });
+        kept.round = Some(KeptRound { saved_at: 1, ..KeptRound::new(7, &[], None) });
         kept.write(folder.path());
         assert!(Kept::read(folder.path()).round.is_none());
         fs::write(folder.path().join(FILE), "[").expect("written");

@@ -19,11 +19,11 @@ use super::supervisor::Supervisor;
 use crate::config::{ChannelSettings, VerifyEvery};
 use crate::host::{blocking, now_micros};
 use crate::verify::{
-    Event, Outcome, Replicated, Saved, Scope, TableName, VerifyError, VerifyOptions, VerifyReport,
-    source_servers, verify,
+    Outcome, Replicated, Saved, Scope, TableName, VerifyError, VerifyEvent, VerifyOptions,
+    VerifyReport, source_servers, verify,
 };
-use kept::{Kept, Round};
-use plan::{Next, next, refusal};
+use kept::{Kept, KeptRound};
+use plan::{NextRound, next, refusal};
 
 /// Between two looks at the channel.
 const LOOK: Duration = Duration::from_secs(1);
@@ -72,8 +72,8 @@ async fn keep(channel: &Supervisor, permits: &Semaphore) -> Infallible {
         };
         status.on(&rule);
         let tables = match next(kept, rule.every, now_micros()) {
-            Next::Round(tables) => tables,
-            Next::At(micros) => {
+            NextRound::Round(tables) => tables,
+            NextRound::At(micros) => {
                 status.waiting(micros);
                 continue;
             }
@@ -120,13 +120,17 @@ async fn round(
     let options = options(settings, &tables, rule, saved)?;
     status.comparing(begun);
     let newest: Mutex<Option<Saved>> = Mutex::new(None);
-    let observe = |event: Event<'_>| match event {
-        Event::Saved(saved) => *newest.lock() = Some(saved.clone()),
-        Event::Progress(progress) | Event::Resumed(progress) => status.progress(progress),
-        Event::Table(table) if table.outcome == Outcome::Different && !table.compared_before => {
+    let observe = |event: VerifyEvent<'_>| match event {
+        VerifyEvent::Saved(saved) => *newest.lock() = Some(saved.clone()),
+        VerifyEvent::Progress(progress) | VerifyEvent::Resumed(progress) => {
+            status.progress(progress)
+        }
+        VerifyEvent::Table(table)
+            if table.outcome == Outcome::Different && !table.compared_before =>
+        {
             error!("the target differs from the source in {}", table.table);
         }
-        Event::Table(_) => {}
+        VerifyEvent::Table(_) => {}
     };
     let directory = settings.directory().to_owned();
     let selection = Replicated::new(&settings.filters);
@@ -142,7 +146,7 @@ async fn round(
                 () = tokio::time::sleep(LOOK) => {}
             }
             let Some(saved) = newest.lock().take() else { continue };
-            kept.round = Some(Round::new(begun, &tables, Some(saved)));
+            kept.round = Some(KeptRound::new(begun, &tables, Some(saved)));
             write(kept, &directory).await;
         }
     }
@@ -159,11 +163,11 @@ async fn round(
             Ok(())
         }
         Some(Ended::Compared(Err(error))) => {
-            kept.round.get_or_insert_with(|| Round::new(begun, &tables, None));
+            kept.round.get_or_insert_with(|| KeptRound::new(begun, &tables, None));
             Err(error.to_string())
         }
         Some(Ended::Interrupted(why)) => {
-            kept.round.get_or_insert_with(|| Round::new(begun, &tables, None));
+            kept.round.get_or_insert_with(|| KeptRound::new(begun, &tables, None));
             status.held(&why);
             Ok(())
         }

@@ -15,7 +15,7 @@ const LAG_MIN: f64 = 10.0;
 pub(super) const LAG_MAX: f64 = 60.0;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextRound {
     /// Compare these tables now; all if there are none.
     Round(Vec<String>),
     /// Nothing before this time, in microseconds since the epoch.
@@ -23,24 +23,24 @@ pub(super) enum Next {
 }
 
 /// Returns what is due.
-pub(super) fn next(kept: &Kept, every: Duration, now: u64) -> Next {
+pub(super) fn next(kept: &Kept, every: Duration, now: u64) -> NextRound {
     if let Some(round) = &kept.round {
-        return Next::Round(round.tables.clone());
+        return NextRound::Round(round.tables.clone());
     }
-    let Some(last) = &kept.last else { return Next::Round(Vec::new()) };
+    let Some(last) = &kept.last else { return NextRound::Round(Vec::new()) };
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let all = last.begun_at.saturating_add(micros(every));
     // The clock was set back.
     if now >= all || now < last.begun_at {
-        return Next::Round(Vec::new());
+        return NextRound::Round(Vec::new());
     }
     if last.differing.is_empty() {
-        return Next::At(all);
+        return NextRound::At(all);
     }
     let again = last.checked_at.saturating_add(micros(unhurried(AGAIN)));
     match now >= again {
-        true => Next::Round(last.differing.iter().map(|table| table.table.clone()).collect()),
-        false => Next::At(all.min(again)),
+        true => NextRound::Round(last.differing.iter().map(|table| table.table.clone()).collect()),
+        false => NextRound::At(all.min(again)),
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) fn refusal(
 
 #[cfg(test)]
 mod tests {
-    use super::super::kept::Round;
+    use super::super::kept::KeptRound;
     use super::super::result::LastRound;
     use super::*;
     use crate::observe::view::{CopyView, DifferingTableView};
@@ -86,23 +86,23 @@ mod tests {
 
     #[test]
     fn a_round_is_due_after_its_time_and_tables_that_differ_before() {
-        let all = || Next::Round(Vec::new());
+        let all = || NextRound::Round(Vec::new());
         let mut kept = Kept::default();
         assert_eq!(next(&kept, DAY, 5), all());
         let last =
             LastRound { begun_at: 100 * SECOND, checked_at: 200 * SECOND, ..LastRound::default() };
         kept.last = Some(last.clone());
         let due = (100 + 24 * 3600) * SECOND;
-        assert_eq!(next(&kept, DAY, 200 * SECOND), Next::At(due));
+        assert_eq!(next(&kept, DAY, 200 * SECOND), NextRound::At(due));
         assert_eq!(next(&kept, DAY, due), all());
         assert_eq!(next(&kept, DAY, SECOND), all(), "the clock was set back");
         let differing = DifferingTableView { table: "d.t".to_owned(), ..Default::default() };
         kept.last = Some(LastRound { differing: vec![differing], ..last });
-        assert_eq!(next(&kept, DAY, 300 * SECOND), Next::At(800 * SECOND));
-        assert_eq!(next(&kept, DAY, 800 * SECOND), Next::Round(vec!["d.t".to_owned()]));
+        assert_eq!(next(&kept, DAY, 300 * SECOND), NextRound::At(800 * SECOND));
+        assert_eq!(next(&kept, DAY, 800 * SECOND), NextRound::Round(vec!["d.t".to_owned()]));
         assert_eq!(next(&kept, DAY, due), all());
-        kept.round = Some(Round::new(1, &["d.t".to_owned()], None));
-        assert_eq!(next(&kept, DAY, due), Next::Round(vec!["d.t".to_owned()]), "it continues");
+        kept.round = Some(KeptRound::new(1, &["d.t".to_owned()], None));
+        assert_eq!(next(&kept, DAY, due), NextRound::Round(vec!["d.t".to_owned()]), "it continues");
     }
 
     #[test]

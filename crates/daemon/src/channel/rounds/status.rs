@@ -11,11 +11,11 @@ use crate::verify::{Activity, VerifyProgress};
 /// Written by the task that compares, read by those who look.
 #[derive(Debug, Default)]
 pub(crate) struct RoundsStatus {
-    shown: Mutex<Option<Shown>>,
+    shown: Mutex<Option<ShownRound>>,
 }
 
 #[derive(Debug, Default)]
-struct Shown {
+struct ShownRound {
     channel: String,
     view: VerifyView,
     last: Option<LastRound>,
@@ -26,7 +26,7 @@ impl RoundsStatus {
     /// Returns `None` without comparisons.
     pub(crate) fn view(&self) -> Option<VerifyView> {
         let shown = self.shown.lock();
-        let Shown { channel, view, last, .. } = shown.as_ref()?;
+        let ShownRound { channel, view, last, .. } = shown.as_ref()?;
         Some(VerifyView { last: last.as_ref().map(|last| last.view(channel)), ..view.clone() })
     }
 
@@ -34,7 +34,7 @@ impl RoundsStatus {
         *self.shown.lock() = None;
     }
 
-    fn change(&self, change: impl FnOnce(&mut Shown)) {
+    fn change(&self, change: impl FnOnce(&mut ShownRound)) {
         change(self.shown.lock().get_or_insert_default());
     }
 

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use self::api::{Api, ApiFailure};
-use self::object::{LeaseSession, MemberLease, Names, Object, Version, read};
+use self::object::{LeaseSession, MemberLease, Object, ObjectNames, Version, read};
 use self::observed::Observed;
 use super::engine::{Engine, EngineError, Fleet, Member};
 use super::http::Endpoint;
@@ -58,7 +58,7 @@ pub struct KubernetesOptions {
 #[derive(Debug)]
 pub struct Kubernetes {
     ttl: Duration,
-    names: Names,
+    names: ObjectNames,
     api: Api,
     /// The own Lease; whoever writes it holds the lock.
     own: tokio::sync::Mutex<Option<Own>>,
@@ -98,7 +98,7 @@ impl Kubernetes {
         Self {
             ttl,
             api: Api::new(endpoints, &namespace, &prefix, token_file, ttl / 5),
-            names: Names { prefix },
+            names: ObjectNames { prefix },
             own: tokio::sync::Mutex::default(),
             state: Mutex::new(state),
         }

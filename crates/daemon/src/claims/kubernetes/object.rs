@@ -149,11 +149,11 @@ pub(super) fn read(value: &Value) -> Result<Object, String> {
 
 /// The fleet's share of a namespace.
 #[derive(Debug, Clone)]
-pub(super) struct Names {
+pub(super) struct ObjectNames {
     pub(super) prefix: String,
 }
 
-impl Names {
+impl ObjectNames {
     pub(super) fn member(&self, name: &str) -> String {
         self.object(MEMBER, name)
     }
@@ -238,8 +238,8 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
-        Names { prefix: "fleet".to_owned() }
+    fn names() -> ObjectNames {
+        ObjectNames { prefix: "fleet".to_owned() }
     }
 
     #[test]

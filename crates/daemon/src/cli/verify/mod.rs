@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::verify::{
-    Event, Outcome, Replicated, Scope, Standing, VerifyOptions, VerifyReport, source_servers,
+    ChannelStanding, Outcome, Replicated, Scope, VerifyEvent, VerifyOptions, VerifyReport,
+    source_servers,
 };
 use csa_provider::server::link::Password;
 use csa_provider::source::SourceOptions;
@@ -19,7 +20,7 @@ use crate::cli::standing::why_nothing_is_applied;
 use crate::config::{ChannelSettings, Config};
 use crate::host::{Failure, counted};
 use files::{RepairFile, ResumeFile};
-use screen::Screen;
+use screen::VerifyScreen;
 
 /// One channel's result as JSON.
 #[derive(Debug, Serialize)]
@@ -39,7 +40,7 @@ struct AskedDaemon {
     channel: String,
 }
 
-impl Standing for AskedDaemon {
+impl ChannelStanding for AskedDaemon {
     fn reason(&self) -> Option<String> {
         why_nothing_is_applied(&self.config, &self.admin, &self.channel)
     }
@@ -71,16 +72,16 @@ pub(crate) fn verify(
         }
         options.resume = kept.read();
         let selection = Replicated::new(&channel.filters);
-        let screen = Screen::new(is_taken);
+        let screen = VerifyScreen::new(is_taken);
         let compared = runtime.block_on(crate::verify::verify(&options, &selection, &|event| {
             match &event {
-                Event::Saved(saved) => kept.write(saved),
-                Event::Table(table) => {
+                VerifyEvent::Saved(saved) => kept.write(saved),
+                VerifyEvent::Table(table) => {
                     if let Some(repairs) = &repairs {
                         repairs.write(&options, table);
                     }
                 }
-                Event::Progress(_) | Event::Resumed(_) => {}
+                VerifyEvent::Progress(_) | VerifyEvent::Resumed(_) => {}
             }
             screen.show(&event);
         }));

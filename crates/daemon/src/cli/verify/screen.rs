@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use crate::verify::{Activity, Event, TableReport, VerifyProgress, VerifyReport};
+use crate::verify::{Activity, TableReport, VerifyEvent, VerifyProgress, VerifyReport};
 use parking_lot::Mutex;
 
 use crate::cli::output::say;
@@ -15,30 +15,30 @@ const WIDTH: usize = 79;
 const REDRAW: Duration = Duration::from_millis(100);
 
 /// A bar on a terminal, else a line for each table. Finished tables are kept in case the run fails.
-pub(super) struct Screen {
+pub(super) struct VerifyScreen {
     /// Standard output is for something else.
     is_taken: bool,
     is_terminal: bool,
-    state: Mutex<ScreenState>,
+    state: Mutex<VerifyScreenState>,
 }
 
 #[derive(Default)]
-struct ScreenState {
+struct VerifyScreenState {
     finished: Vec<TableReport>,
     drawn: Option<Instant>,
     /// The table under comparison, and the time at which that began.
     current: Option<(String, Instant)>,
 }
 
-impl Screen {
+impl VerifyScreen {
     pub(super) fn new(is_taken: bool) -> Self {
         Self { is_taken, is_terminal: std::io::stderr().is_terminal(), state: Mutex::default() }
     }
 
-    pub(super) fn show(&self, event: &Event<'_>) {
+    pub(super) fn show(&self, event: &VerifyEvent<'_>) {
         let mut state = self.state.lock();
         match event {
-            Event::Table(table) => {
+            VerifyEvent::Table(table) => {
                 self.clear(&mut state);
                 match (self.is_taken, self.is_terminal) {
                     (false, _) => say!("{table}"),
@@ -47,7 +47,7 @@ impl Screen {
                 }
                 state.finished.push((*table).clone());
             }
-            Event::Resumed(progress) => {
+            VerifyEvent::Resumed(progress) => {
                 self.clear(&mut state);
                 eprintln!(
                     "{}",
@@ -57,8 +57,8 @@ impl Screen {
                     ))
                 );
             }
-            Event::Saved(_) => {}
-            Event::Progress(progress) => {
+            VerifyEvent::Saved(_) => {}
+            VerifyEvent::Progress(progress) => {
                 let began = match state.current.take() {
                     Some((table, began)) if table == progress.table => began,
                     _ => Instant::now(),
@@ -78,7 +78,7 @@ impl Screen {
         }
     }
 
-    fn clear(&self, state: &mut ScreenState) {
+    fn clear(&self, state: &mut VerifyScreenState) {
         if state.drawn.take().is_some() {
             eprint!("\r{:<WIDTH$}\r", "");
         }

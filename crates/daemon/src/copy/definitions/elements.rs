@@ -18,14 +18,14 @@ pub(super) enum Unreadable {
 
 /// A text from SHOW CREATE TABLE, in pieces.
 #[derive(Debug)]
-pub(super) struct Shown<'a> {
+pub(super) struct ShownTable<'a> {
     pub(super) elements: Vec<Element<'a>>,
     /// Everything after the closing parenthesis: options and partitions.
     pub(super) tail: &'a str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ElementKind {
     Column,
     /// The primary key, or a unique one.
     UniqueKey,
@@ -39,7 +39,7 @@ pub(super) enum Kind {
 /// One column, index or constraint.
 #[derive(Debug)]
 pub(super) struct Element<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: ElementKind,
     /// The server's text, with the comments that belong to the element.
     pub(super) text: &'a str,
     /// The place of `text` in the whole, which the places of the tokens are relative to.
@@ -47,7 +47,7 @@ pub(super) struct Element<'a> {
     tokens: Vec<Token<'a>>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ShownTable<'a> {
     /// Cuts the text at the commas of its outermost parentheses.
     pub(super) fn parse(text: &'a str) -> Result<Self, Unreadable> {
         let mut tokens = Lexer::new(text.as_bytes(), Dialect::default());
@@ -95,7 +95,7 @@ impl<'a> Element<'a> {
     /// Returns the name of the column if it numbers the rows.
     pub(super) fn auto_increment(&self) -> Option<String> {
         let numbers = self.tokens.iter().any(|token| token.is("AUTO_INCREMENT"));
-        let name = self.tokens.first().filter(|_| self.kind == Kind::Column && numbers)?;
+        let name = self.tokens.first().filter(|_| self.kind == ElementKind::Column && numbers)?;
         Dialect::default().name(name)
     }
 
@@ -143,10 +143,10 @@ impl<'a> Element<'a> {
 }
 
 /// Names are always in backticks, so that a word without them is a keyword.
-fn kind_of(tokens: &[Token<'_>]) -> Option<Kind> {
+fn kind_of(tokens: &[Token<'_>]) -> Option<ElementKind> {
     let first = tokens.first()?;
     if first.kind == TokenKind::QuotedName {
-        return Some(Kind::Column);
+        return Some(ElementKind::Column);
     }
     let constraint = match tokens {
         [first, name, then, ..] if first.is("CONSTRAINT") && name.kind == TokenKind::QuotedName => {
@@ -154,14 +154,14 @@ fn kind_of(tokens: &[Token<'_>]) -> Option<Kind> {
         }
         _ => first,
     };
-    const KINDS: [(&str, Kind); 7] = [
-        ("PRIMARY", Kind::UniqueKey),
-        ("UNIQUE", Kind::UniqueKey),
-        ("KEY", Kind::Index),
-        ("FULLTEXT", Kind::FullTextIndex),
-        ("SPATIAL", Kind::SpatialIndex),
-        ("FOREIGN", Kind::ForeignKey),
-        ("CHECK", Kind::Check),
+    const KINDS: [(&str, ElementKind); 7] = [
+        ("PRIMARY", ElementKind::UniqueKey),
+        ("UNIQUE", ElementKind::UniqueKey),
+        ("KEY", ElementKind::Index),
+        ("FULLTEXT", ElementKind::FullTextIndex),
+        ("SPATIAL", ElementKind::SpatialIndex),
+        ("FOREIGN", ElementKind::ForeignKey),
+        ("CHECK", ElementKind::Check),
     ];
     KINDS.iter().find(|(word, _)| constraint.is(word)).map(|&(_, kind)| kind)
 }
@@ -170,8 +170,8 @@ fn kind_of(tokens: &[Token<'_>]) -> Option<Kind> {
 mod tests {
     use super::*;
 
-    fn parts(text: &str) -> Vec<(Kind, &str)> {
-        let shown = Shown::parse(text).unwrap();
+    fn parts(text: &str) -> Vec<(ElementKind, &str)> {
+        let shown = ShownTable::parse(text).unwrap();
         shown.elements.iter().map(|element| (element.kind, element.text)).collect()
     }
 
@@ -181,33 +181,39 @@ mod tests {
 
     fn columns(key: &str) -> Vec<Option<String>> {
         let text = one(key);
-        Shown::parse(&text).unwrap().elements[0].key_columns()
+        ShownTable::parse(&text).unwrap().elements[0].key_columns()
     }
 
     #[test]
     fn quotes_and_comments_belong_to_their_element() {
         for (kind, element) in [
-            (Kind::Column, "`key` int DEFAULT NULL COMMENT '),\\n  KEY `x` (`y`)'"),
-            (Kind::Column, "`PRIMARY KEY (` int"),
-            (Kind::Column, "`a``b,)` varchar(20) DEFAULT 'it''s ), \\\\'"),
+            (ElementKind::Column, "`key` int DEFAULT NULL COMMENT '),\\n  KEY `x` (`y`)'"),
+            (ElementKind::Column, "`PRIMARY KEY (` int"),
+            (ElementKind::Column, "`a``b,)` varchar(20) DEFAULT 'it''s ), \\\\'"),
             (
-                Kind::Column,
+                ElementKind::Column,
                 "`g` text GENERATED ALWAYS AS (concat(`b`,_latin1'),\\'KEY \"`')) STORED",
             ),
-            (Kind::Column, "`c` int DEFAULT ((1 + 2)) /*!80023 INVISIBLE */"),
-            (Kind::Column, "`e` enum('a,','b)') DEFAULT NULL"),
-            (Kind::Column, "`d` decimal(10,2) /*!50606 COLUMN_FORMAT DYNAMIC */ NOT NULL"),
-            (Kind::UniqueKey, "PRIMARY KEY (`a`,`b`)"),
-            (Kind::UniqueKey, "UNIQUE KEY `u` (`a`(10)) USING BTREE COMMENT ')'"),
-            (Kind::Index, "KEY `c` (`key`) COMMENT 'x), KEY ''q''\\\\'"),
-            (Kind::Index, "KEY `fx` (((`a` + `b`)))"),
-            (Kind::Index, "KEY `inv` (`b`) /*!80000 INVISIBLE */"),
-            (Kind::SpatialIndex, "SPATIAL KEY `sp` (`pt`)"),
-            (Kind::FullTextIndex, "FULLTEXT KEY `f` (`txt`) /*!50100 WITH PARSER `ngram` */"),
-            (Kind::Check, "CONSTRAINT `FOREIGN` CHECK (((`a` > 0) and (`b` in (1,2))))"),
-            (Kind::Check, "CONSTRAINT `n` CHECK ((`b` <> _utf8mb4')')) /*!80016 NOT ENFORCED */"),
+            (ElementKind::Column, "`c` int DEFAULT ((1 + 2)) /*!80023 INVISIBLE */"),
+            (ElementKind::Column, "`e` enum('a,','b)') DEFAULT NULL"),
+            (ElementKind::Column, "`d` decimal(10,2) /*!50606 COLUMN_FORMAT DYNAMIC */ NOT NULL"),
+            (ElementKind::UniqueKey, "PRIMARY KEY (`a`,`b`)"),
+            (ElementKind::UniqueKey, "UNIQUE KEY `u` (`a`(10)) USING BTREE COMMENT ')'"),
+            (ElementKind::Index, "KEY `c` (`key`) COMMENT 'x), KEY ''q''\\\\'"),
+            (ElementKind::Index, "KEY `fx` (((`a` + `b`)))"),
+            (ElementKind::Index, "KEY `inv` (`b`) /*!80000 INVISIBLE */"),
+            (ElementKind::SpatialIndex, "SPATIAL KEY `sp` (`pt`)"),
             (
-                Kind::ForeignKey,
+                ElementKind::FullTextIndex,
+                "FULLTEXT KEY `f` (`txt`) /*!50100 WITH PARSER `ngram` */",
+            ),
+            (ElementKind::Check, "CONSTRAINT `FOREIGN` CHECK (((`a` > 0) and (`b` in (1,2))))"),
+            (
+                ElementKind::Check,
+                "CONSTRAINT `n` CHECK ((`b` <> _utf8mb4')')) /*!80016 NOT ENFORCED */",
+            ),
+            (
+                ElementKind::ForeignKey,
                 "CONSTRAINT `k` FOREIGN KEY (`a`) REFERENCES `p` (`b`) ON DELETE CASCADE",
             ),
         ] {
@@ -222,14 +228,14 @@ mod tests {
         let tail = " ENGINE=InnoDB COMMENT='a (`b`), KEY\\n'\n/*!50100 PARTITION BY RANGE (`a`)\n\
                     (PARTITION p0 VALUES LESS THAN (10) COMMENT = '),' ENGINE = InnoDB) */";
         let text = format!("CREATE TABLE `t (` (\n  `a` int\n){tail}");
-        let shown = Shown::parse(&text).unwrap();
+        let shown = ShownTable::parse(&text).unwrap();
         assert_eq!(shown.tail, tail);
         assert_eq!(shown.elements.len(), 1);
     }
 
     #[test]
     fn other_texts_are_refused() {
-        let refusal = |text| Shown::parse(text).unwrap_err();
+        let refusal = |text| ShownTable::parse(text).unwrap_err();
         assert_eq!(refusal(""), Unreadable::Head);
         assert_eq!(refusal("CREATE VIEW `v` AS select (1)"), Unreadable::Head);
         assert_eq!(refusal("CREATE TABLE `t` (\n `a` int"), Unreadable::List);
@@ -253,7 +259,7 @@ mod tests {
     fn only_the_attribute_makes_a_column_number_rows() {
         let name = |element: &str| {
             let text = one(element);
-            Shown::parse(&text).unwrap().elements[0].auto_increment()
+            ShownTable::parse(&text).unwrap().elements[0].auto_increment()
         };
         assert_eq!(name("`i``d` int NOT NULL AUTO_INCREMENT COMMENT 'x'"), Some("i`d".to_owned()));
         assert_eq!(name("`AUTO_INCREMENT` int COMMENT 'AUTO_INCREMENT'"), None);
@@ -265,7 +271,7 @@ mod tests {
         let key = |references: &str| {
             let text =
                 one(&format!("CONSTRAINT `references` FOREIGN KEY (`a`) REFERENCES {references}"));
-            Shown::parse(&text).unwrap().elements[0].with_parent_in("s`x")
+            ShownTable::parse(&text).unwrap().elements[0].with_parent_in("s`x")
         };
         assert_eq!(
             key("`p` (`b`) ON DELETE CASCADE"),

@@ -46,14 +46,14 @@ pub(in crate::copy) struct Program {
     /// The text may leave it out, so that it has to be the current schema.
     pub(in crate::copy) schema: String,
     pub(in crate::copy) name: String,
-    pub(in crate::copy) settings: Settings,
+    pub(in crate::copy) settings: ProgramSettings,
     /// The statement that creates it, in the character set `settings.character_set_client`.
     pub(in crate::copy) text: Vec<u8>,
 }
 
 /// The session variables that the server keeps with a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::copy) struct Settings {
+pub(in crate::copy) struct ProgramSettings {
     /// A view has none: the server writes its text in one form under all.
     pub(in crate::copy) sql_mode: String,
     pub(in crate::copy) character_set_client: String,
@@ -76,8 +76,9 @@ impl Program {
     /// in the program's character set, until the next of these lists or `SET NAMES`.
     /// `on_57`: the target is MySQL 5.7, which knows all modes.
     pub(in crate::copy) fn preparation(&self, on_57: bool) -> Vec<String> {
-        let Settings { sql_mode, character_set_client, collation_connection, time_zone, .. } =
-            &self.settings;
+        let ProgramSettings {
+            sql_mode, character_set_client, collation_connection, time_zone, ..
+        } = &self.settings;
         let modes = sql_mode.split(',').filter(|mode| on_57 || !FORMER_MODES.contains(mode));
         let settings = [
             ("sql_mode", modes.collect::<Vec<_>>().join(",")),
@@ -122,7 +123,7 @@ impl Program {
     #[cfg(test)]
     pub(super) fn named(kind: ProgramKind, schema: &str, name: &str) -> Self {
         let (schema, name) = (schema.to_owned(), name.to_owned());
-        Self { kind, schema, name, settings: Settings::default(), text: Vec::new() }
+        Self { kind, schema, name, settings: ProgramSettings::default(), text: Vec::new() }
     }
 }
 
@@ -155,12 +156,12 @@ impl fmt::Display for Program {
 mod tests {
     use super::*;
 
-    fn settings() -> Settings {
-        Settings {
+    fn settings() -> ProgramSettings {
+        ProgramSettings {
             sql_mode: "PIPES_AS_CONCAT,ANSI_QUOTES,ORACLE,NO_AUTO_CREATE_USER".to_owned(),
             character_set_client: "latin1".to_owned(),
             collation_connection: "latin1_swedish_ci".to_owned(),
-            ..Settings::default()
+            ..ProgramSettings::default()
         }
     }
 

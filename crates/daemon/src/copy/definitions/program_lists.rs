@@ -6,7 +6,7 @@ use csa_provider::server::link::Row;
 use csa_provider::sql_text::identifier;
 
 use super::event::disabled_on_replica;
-use super::program::{Program, ProgramKind, SchemaCollations, Settings};
+use super::program::{Program, ProgramKind, ProgramSettings, SchemaCollations};
 use super::{Result, view_order};
 use crate::verify::{LEFT_OUT, TableName, VerifySession};
 
@@ -126,7 +126,7 @@ async fn show(
 }
 
 struct Found {
-    settings: Settings,
+    settings: ProgramSettings,
     text: Vec<u8>,
     /// The schema's when the program was created. A view needs none: its columns have collations of their own.
     schema_collation: Option<String>,
@@ -164,17 +164,18 @@ async fn event(session: &mut VerifySession, query: &str) -> Result<Option<Found>
     let found =
         rows.into_iter().next().and_then(|(_, mode, zone, text, client, connection, schema)| {
             let text = disabled_on_replica(&text)?;
-            let settings = Settings { time_zone: Some(zone), ..settings(mode, client, connection) };
+            let settings =
+                ProgramSettings { time_zone: Some(zone), ..settings(mode, client, connection) };
             Some(Found { settings, text, schema_collation: Some(schema) })
         });
     Ok(found)
 }
 
-fn settings(sql_mode: String, client: String, connection: String) -> Settings {
-    Settings {
+fn settings(sql_mode: String, client: String, connection: String) -> ProgramSettings {
+    ProgramSettings {
         sql_mode,
         character_set_client: client,
         collation_connection: connection,
-        ..Settings::default()
+        ..ProgramSettings::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use csa_provider::sql_text::{Dialect, Lexer, identifier};
 
-use super::elements::{Element, Kind, Shown, Unreadable};
+use super::elements::{Element, ElementKind, ShownTable, Unreadable};
 use crate::verify::TableName;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -20,20 +20,26 @@ impl Statements {
     /// Returns the statements for a text from SHOW CREATE TABLE; with `unique_later` unique keys but the primary
     /// one are added after the rows.
     pub(super) fn of(name: &TableName, text: &str, unique_later: bool) -> Result<Self, Unreadable> {
-        let shown = Shown::parse(text)?;
+        let shown = ShownTable::parse(text)?;
         let numbering = numbering_index(&shown.elements);
         let (mut kept, mut plain, mut full_text, mut unique, mut foreign_keys) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (place, element) in shown.elements.iter().enumerate() {
             match element.kind {
                 _ if numbering == Some(place) => kept.push(element.text),
-                Kind::UniqueKey if unique_later && !element.text.starts_with("PRIMARY KEY") => {
+                ElementKind::UniqueKey
+                    if unique_later && !element.text.starts_with("PRIMARY KEY") =>
+                {
                     unique.push(element.text.to_owned());
                 }
-                Kind::Column | Kind::UniqueKey | Kind::Check => kept.push(element.text),
-                Kind::Index | Kind::SpatialIndex => plain.push(element.text.to_owned()),
-                Kind::FullTextIndex => full_text.push(element.text.to_owned()),
-                Kind::ForeignKey => foreign_keys.push(element.with_parent_in(&name.schema)),
+                ElementKind::Column | ElementKind::UniqueKey | ElementKind::Check => {
+                    kept.push(element.text)
+                }
+                ElementKind::Index | ElementKind::SpatialIndex => {
+                    plain.push(element.text.to_owned())
+                }
+                ElementKind::FullTextIndex => full_text.push(element.text.to_owned()),
+                ElementKind::ForeignKey => foreign_keys.push(element.with_parent_in(&name.schema)),
             }
         }
         let table = qualified(name);
@@ -87,17 +93,17 @@ fn numbering_index(elements: &[Element<'_>]) -> Option<usize> {
     let position = |element: &Element<'_>| {
         element.key_columns().iter().position(|name| name.as_deref() == Some(&column))
     };
-    let serving = |kind: Kind, is_first: bool| {
+    let serving = |kind: ElementKind, is_first: bool| {
         elements.iter().position(|element| match position(element) {
             Some(at) => element.kind == kind && (at == 0 || !is_first),
             None => false,
         })
     };
     for is_first in [true, false] {
-        if serving(Kind::UniqueKey, is_first).is_some() {
+        if serving(ElementKind::UniqueKey, is_first).is_some() {
             return None;
         }
-        if let Some(index) = serving(Kind::Index, is_first) {
+        if let Some(index) = serving(ElementKind::Index, is_first) {
             return Some(index);
         }
     }

@@ -6,13 +6,13 @@ use csa_provider::sql_text::{Dialect, Lexer, Token, TokenKind};
 
 use super::program::Program;
 
-type Name = (String, String);
+type ViewName = (String, String);
 
 /// Returns the views in such an order. It looks at nothing but the names in their texts, since MySQL 5.7 lists
 /// no dependencies. A column with the name of a view counts too, which may leave a few views in a poor order.
 pub(super) fn ordered(views: Vec<Program>) -> Vec<Program> {
-    let mut waiting_names: BTreeSet<Name> = views.iter().map(name_of).collect();
-    let mut waiting: Vec<(Program, BTreeSet<Name>)> = Vec::with_capacity(views.len());
+    let mut waiting_names: BTreeSet<ViewName> = views.iter().map(name_of).collect();
+    let mut waiting: Vec<(Program, BTreeSet<ViewName>)> = Vec::with_capacity(views.len());
     for view in views {
         let read = names_in(&view).filter(|name| waiting_names.contains(name));
         let read = read.filter(|name| *name != name_of(&view)).collect();
@@ -20,7 +20,7 @@ pub(super) fn ordered(views: Vec<Program>) -> Vec<Program> {
     }
     let mut ordered = Vec::with_capacity(waiting.len());
     loop {
-        let is_ready = |(_, read): &(Program, BTreeSet<Name>)| read.is_disjoint(&waiting_names);
+        let is_ready = |(_, read): &(Program, BTreeSet<ViewName>)| read.is_disjoint(&waiting_names);
         let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
         let ready: Vec<Program> = ready.into_iter().map(|(view, _)| view).collect();
         if ready.is_empty() {
@@ -36,12 +36,12 @@ pub(super) fn ordered(views: Vec<Program>) -> Vec<Program> {
     }
 }
 
-fn name_of(view: &Program) -> Name {
+fn name_of(view: &Program) -> ViewName {
     (view.schema.clone(), view.name.clone())
 }
 
 /// Returns all names that the text could mean by a pair of names, or by one in the view's own schema.
-fn names_in(view: &Program) -> impl Iterator<Item = Name> {
+fn names_in(view: &Program) -> impl Iterator<Item = ViewName> {
     let tokens = Lexer::new(&view.text, Dialect::default()).map_while(Result::ok);
     let tokens: Vec<Token<'_>> = tokens.collect();
     let name = |token: &Token<'_>| match token.kind {

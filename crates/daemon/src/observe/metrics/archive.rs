@@ -23,8 +23,8 @@ impl Scrape {
         )?;
         let failing =
             self.gauge("csa_archive_failing", "1 while nothing can be archived.", &["channel"])?;
-        type ReadCounter = fn(&ArchiveView) -> u64;
-        let counters: [(&str, &str, ReadCounter); 5] = [
+        type ReadArchiveCounter = fn(&ArchiveView) -> u64;
+        let counters: [(&str, &str, ReadArchiveCounter); 5] = [
             ("csa_archive_files_total", "Files added to the archive.", |a| a.files_total),
             ("csa_archive_bytes_total", "Bytes of these files, as stored.", |a| a.bytes_total),
             ("csa_archive_transactions_total", "Transactions in the files added.", |a| {

@@ -7,8 +7,8 @@ use csa_provider::server::{Finding, Fix, Level, Place, ServerFacts, Version};
 
 use super::check_session::CheckSession;
 use crate::verify::{TableName, TableSelection};
-pub(crate) use service::Service;
-use service::{Retention, Settings};
+pub(crate) use service::ManagedService;
+use service::{Retention, ServiceSettings};
 
 /// Privileges that tell a server of one's own: no service, or hardly any, lets an account have them.
 const TELLING: [&str; 7] = [
@@ -26,8 +26,8 @@ const HOURS_MIN: u64 = 24;
 /// The services of both servers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Profiles {
-    pub(crate) source: Option<&'static Service>,
-    pub(crate) target: Option<&'static Service>,
+    pub(crate) source: Option<&'static ManagedService>,
+    pub(crate) target: Option<&'static ManagedService>,
 }
 
 impl Profiles {
@@ -40,11 +40,11 @@ impl Profiles {
         for text in texts {
             match text.as_ref().split_once('=') {
                 None => {
-                    let service = Service::named(text.as_ref())?;
+                    let service = ManagedService::named(text.as_ref())?;
                     (found.source, found.target) = (Some(service), Some(service));
                 }
-                Some(("source", name)) => found.source = Some(Service::named(name)?),
-                Some(("target", name)) => found.target = Some(Service::named(name)?),
+                Some(("source", name)) => found.source = Some(ManagedService::named(name)?),
+                Some(("target", name)) => found.target = Some(ManagedService::named(name)?),
                 Some((side, _)) => {
                     return Err(format!(
                         "{side:?} is neither source nor target, as in --profile source=SERVICE"
@@ -75,8 +75,12 @@ impl Profiles {
 }
 
 /// Returns the service itself, and the account if it can't be one of the service.
-pub(super) fn service(check: &'static str, service: &Service, server: &ServerFacts) -> Finding {
-    let Service { title, name, .. } = service;
+pub(super) fn service(
+    check: &'static str,
+    service: &ManagedService,
+    server: &ServerFacts,
+) -> Finding {
+    let ManagedService { title, name, .. } = service;
     let ServerFacts { grants, version, .. } = server;
     let foreign = |privilege: &&&str| {
         grants.has_any(&[**privilege]) && !service.can_grant(privilege, version.numbers())
@@ -98,7 +102,7 @@ pub(super) fn service(check: &'static str, service: &Service, server: &ServerFac
 }
 
 /// Returns the tables that the service itself changes, which are in the binary log.
-pub(super) fn own_tables(service: &Service, selection: &dyn TableSelection) -> Finding {
+pub(super) fn own_tables(service: &ManagedService, selection: &dyn TableSelection) -> Finding {
     const CHECK: &str = "source.service_tables";
     // Any table of the schema that holds no accounts.
     let own = TableName { schema: "mysql".to_owned(), table: "heartbeat".to_owned() };
@@ -117,7 +121,7 @@ pub(super) fn own_tables(service: &Service, selection: &dyn TableSelection) -> F
 /// Returns the time for which the service keeps binary logs, where it has another rule than
 /// MySQL's.
 pub(super) async fn retention(
-    service: &Service,
+    service: &ManagedService,
     session: &mut CheckSession,
     server: &ServerFacts,
 ) -> Option<Finding> {
@@ -170,7 +174,7 @@ fn kept_for(check: &'static str, hours: Option<&str>) -> Finding {
     }
 }
 
-fn adapt(finding: &mut Finding, place: Place, service: &Service, version: [u32; 3]) {
+fn adapt(finding: &mut Finding, place: Place, service: &ManagedService, version: [u32; 3]) {
     if let Some((_, on, run)) = service.fixes.iter().find(|(check, ..)| *check == finding.check) {
         finding.fixes = vec![Fix { on: *on, run: (*run).to_owned() }];
         return;
@@ -235,7 +239,7 @@ impl<'a> Grant<'a> {
     fn adapted(
         self,
         place: Place,
-        service: &Service,
+        service: &ManagedService,
         version: [u32; 3],
         refused: &mut Vec<String>,
     ) -> Vec<Fix> {
@@ -281,7 +285,7 @@ fn settings(run: &str) -> Vec<(&str, &str)> {
     pairs.unwrap_or_default()
 }
 
-impl Settings {
+impl ServiceSettings {
     /// Returns the settings as text. A variable that is set several times keeps its first place and its last value.
     fn text(&self, pairs: &[(&str, &str)]) -> String {
         let mut last: Vec<(&str, &str)> = Vec::new();

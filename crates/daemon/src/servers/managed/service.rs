@@ -5,13 +5,13 @@ use csa_provider::server::Place;
 
 /// A managed MySQL service.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub(crate) struct ManagedService {
     /// The name as on the command line.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     /// Dynamic privileges that an account can have, from the version on, oldest first.
     grantable: &'static [([u32; 3], &'static [&'static str])],
-    pub(super) settings: Settings,
+    pub(super) settings: ServiceSettings,
     pub(super) retention: Retention,
     /// The fix of these checks, where it is no setting or GRANT.
     pub(super) fixes: &'static [(&'static str, Place, &'static str)],
@@ -21,7 +21,7 @@ pub(crate) struct Service {
 
 /// The way to change server variables, with `{name}` and `{value}` for each of them.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct ServiceSettings {
     pub(super) introduction: &'static str,
     pub(super) each: &'static str,
     pub(super) between: &'static str,
@@ -40,7 +40,7 @@ pub(super) enum Retention {
     Usual,
 }
 
-impl Service {
+impl ManagedService {
     /// # Errors
     /// Names the services that are known.
     pub(crate) fn named(name: &str) -> Result<&'static Self, String> {
@@ -69,8 +69,8 @@ const PARAMETER_NAMES: &[(&str, &str)] = &[("gtid_mode", "gtid-mode")];
 const RETENTION_PROCEDURE: &str =
     "CALL mysql.rds_set_configuration('binlog retention hours', 168); -- as the master user";
 
-static SERVICES: [Service; 4] = [
-    Service {
+static SERVICES: [ManagedService; 4] = [
+    ManagedService {
         name: "rds-mysql",
         title: "Amazon RDS for MySQL",
         grantable: &[
@@ -88,7 +88,7 @@ static SERVICES: [Service; 4] = [
             ([8, 0, 36], &["ROLE_ADMIN", "SESSION_VARIABLES_ADMIN", "SET_USER_ID"]),
             ([8, 4, 0], &["ROLE_ADMIN", "SESSION_VARIABLES_ADMIN", "SET_ANY_DEFINER"]),
         ],
-        settings: Settings {
+        settings: ServiceSettings {
             introduction: "in the DB parameter group of the instance: ",
             each: "{name} = {value}",
             between: ", ",
@@ -111,7 +111,7 @@ static SERVICES: [Service; 4] = [
         ],
         tls: "tls = \"verify-identity\" and tls_ca, a copy of Amazon's global-bundle.pem",
     },
-    Service {
+    ManagedService {
         name: "aurora-mysql",
         title: "Amazon Aurora MySQL",
         grantable: &[
@@ -130,7 +130,7 @@ static SERVICES: [Service; 4] = [
                 ],
             ),
         ],
-        settings: Settings {
+        settings: ServiceSettings {
             introduction: "in the DB cluster parameter group: ",
             each: "{name} = {value}",
             between: ", ",
@@ -152,14 +152,14 @@ static SERVICES: [Service; 4] = [
         ],
         tls: "tls = \"verify-identity\" and tls_ca, a copy of Amazon's global-bundle.pem",
     },
-    Service {
+    ManagedService {
         name: "cloud-sql",
         title: "Google Cloud SQL for MySQL",
         grantable: &[
             ([8, 0, 0], &["CONNECTION_ADMIN", "ROLE_ADMIN", "SET_USER_ID"]),
             ([8, 4, 0], &["CONNECTION_ADMIN", "ROLE_ADMIN", "SET_ANY_DEFINER"]),
         ],
-        settings: Settings {
+        settings: ServiceSettings {
             introduction: "gcloud sql instances patch INSTANCE --database-flags=",
             each: "{name}={value}",
             between: ",",
@@ -180,14 +180,14 @@ static SERVICES: [Service; 4] = [
         ],
         tls: "tls = \"verify-ca\" and tls_ca, a copy of the instance's server-ca.pem",
     },
-    Service {
+    ManagedService {
         name: "azure-mysql",
         title: "Azure Database for MySQL",
         grantable: &[(
             [8, 0, 0],
             &["REPLICATION_APPLIER", "ROLE_ADMIN", "SESSION_VARIABLES_ADMIN"],
         )],
-        settings: Settings {
+        settings: ServiceSettings {
             introduction: "",
             each: "az mysql flexible-server parameter set -g GROUP -s SERVER -n {name} -v {value}",
             between: " && ",
@@ -213,8 +213,11 @@ mod tests {
 
     #[test]
     fn an_unknown_profile_names_the_known_ones() {
-        assert_eq!(Service::named("aurora-mysql").expect("known").title, "Amazon Aurora MySQL");
-        let why = Service::named("rds").expect_err("unknown");
+        assert_eq!(
+            ManagedService::named("aurora-mysql").expect("known").title,
+            "Amazon Aurora MySQL"
+        );
+        let why = ManagedService::named("rds").expect_err("unknown");
         assert!(why.ends_with("rds-mysql, aurora-mysql, cloud-sql, azure-mysql"), "{why}");
     }
 
@@ -233,7 +236,7 @@ mod tests {
             ("aurora-mysql", [8, 4, 7], "ALLOW_NONEXISTENT_DEFINER", true),
             ("aurora-mysql", [8, 0, 39], "SUPER", false),
         ] {
-            let known = Service::named(service).expect("known");
+            let known = ManagedService::named(service).expect("known");
             assert_eq!(known.can_grant(privilege, version), expected, "{service} {privilege}");
         }
     }

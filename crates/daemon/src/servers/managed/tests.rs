@@ -5,7 +5,7 @@ use super::*;
 const ACCOUNT: &str = "ON *.* TO 'csa'@'%';";
 
 fn adapted(service: &str, version: [u32; 3], place: Place, mut finding: Finding) -> Finding {
-    adapt(&mut finding, place, Service::named(service).expect("known"), version);
+    adapt(&mut finding, place, ManagedService::named(service).expect("known"), version);
     finding
 }
 
@@ -118,7 +118,7 @@ fn some_fixes_are_the_services_own() {
 
 #[test]
 fn an_account_that_the_service_can_not_have_gives_the_server_away() {
-    let rds = Service::named("rds-mysql").expect("known");
+    let rds = ManagedService::named("rds-mysql").expect("known");
     let of = |line: &str| {
         let grants = Grants::parse("csa@%", &[line.to_owned()]);
         let version = Version::parse("8.0.42");
@@ -132,7 +132,7 @@ fn an_account_that_the_service_can_not_have_gives_the_server_away() {
 
 #[test]
 fn the_services_own_tables_are_left_out_by_a_rule() {
-    let rds = Service::named("rds-mysql").expect("known");
+    let rds = ManagedService::named("rds-mysql").expect("known");
     let all = |table: &TableName| Some(table.clone());
     assert_eq!(own_tables(rds, &all).level, Level::Warning);
     let some = |table: &TableName| (table.schema != "mysql").then(|| table.clone());

@@ -42,9 +42,9 @@ pub(in crate::source) struct Record {
 }
 
 #[derive(Clone, Default)]
-pub(in crate::source) struct Recorder(pub(in crate::source) Arc<Mutex<Record>>);
+pub(in crate::source) struct RecordingInlet(pub(in crate::source) Arc<Mutex<Record>>);
 
-impl TransactionSink for Recorder {
+impl TransactionSink for RecordingInlet {
     async fn append(&mut self, event: RawEvent, placement: Placement) -> Result<(), SinkError> {
         while self.0.lock().full {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -88,7 +88,7 @@ impl TransactionSink for Recorder {
 struct Bench {
     listener: TcpListener,
     status: Arc<SourceStatus>,
-    sink: Recorder,
+    sink: RecordingInlet,
     stop: CancellationToken,
     running: JoinHandle<Result<(), ReceptionEnd>>,
 }
@@ -99,11 +99,11 @@ impl Bench {
     }
 
     async fn start_with(options: SourceOptions, change: impl FnOnce(Provider) -> Provider) -> Self {
-        Self::start_into(Recorder::default(), options, change).await
+        Self::start_into(RecordingInlet::default(), options, change).await
     }
 
     async fn start_into(
-        sink: Recorder,
+        sink: RecordingInlet,
         options: SourceOptions,
         change: impl FnOnce(Provider) -> Provider,
     ) -> Self {

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::binlog::gtid::{Gtid, Tag, Uuid};
-use crate::source::reception::tests::Recorder;
+use crate::source::reception::tests::RecordingInlet;
 use crate::test_util::{event, gtid_event, query_event};
 
 fn gtid(gno: u64) -> Gtid {
@@ -86,7 +86,7 @@ async fn what_was_received_is_passed_over_and_a_cut_is_read_again() {
         Step::Events([transaction(1), transaction(2), transaction(3)].concat()),
         Step::Damaged,
     ]);
-    let sink = Recorder::default();
+    let sink = RecordingInlet::default();
     let status = Arc::default();
     let provider = RecordedProvider::new(script, Arc::clone(&status));
     let end = provider.run(sink.clone(), CancellationToken::new()).await.unwrap_err();
@@ -100,7 +100,7 @@ async fn what_was_received_is_passed_over_and_a_cut_is_read_again() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_recording_is_no_end_of_the_channel() {
-    let sink = Recorder::default();
+    let sink = RecordingInlet::default();
     let status: Arc<SourceStatus> = Arc::default();
     let script = Script::new([Step::Events(transaction(1))]);
     let stop = CancellationToken::new();

@@ -10,7 +10,7 @@ fn semi_sync() -> SourceOptions {
 }
 
 async fn bench() -> Bench {
-    let sink = Recorder::default();
+    let sink = RecordingInlet::default();
     sink.0.lock().safe = Some(watch::Sender::new(7));
     Bench::start_into(sink, semi_sync(), |provider| provider).await
 }
