@@ -23,7 +23,7 @@ DOCS_PROGRAMS := $(CACHE)/docs
 RELEASE_PROGRAMS := $(CACHE)/release
 CARGO_LLVM_COV := $(CACHE)/tools/bin/cargo-llvm-cov
 
-.PHONY: build test test-repeat test-deployments coverage lint docs deny demo bench bench-full flames sandbox versions tools kubernetes deb image release clean
+.PHONY: build test test-repeat test-deployments coverage lint docs deny demo bench bench-full performance flames sandbox versions tools kubernetes deb image release clean
 
 build:
 	cargo build --workspace
@@ -155,6 +155,19 @@ bench-full: sandbox
 	target/release/csa-bench bench --profile default,relaxed,mirror,nologs,compressed,one-to-one,one-to-one-relaxed,one-to-one-unordered,one-to-one-nobinlog,one-to-one-nologs
 	target/release/csa-bench bench --mode online --seconds 60
 	target/release/csa-bench bench --mode idle
+
+# The table of docs/performance.md: some two hours on two cores. PERFORMANCE has the rounds and MTA's workers.
+PERFORMANCE ?= --rounds 3 --mta-workers 64
+performance: sandbox
+	cargo build --release -p csa-daemon -p csa-bench
+	target/release/csa-bench bench $(PERFORMANCE) --load updates-1,updates-10 --profile default,mirror,relaxed,nologs,compressed
+	target/release/csa-bench bench $(PERFORMANCE) --load write-only,insert-only,hot-row,fk,wide-row
+	target/release/csa-bench bench $(PERFORMANCE) --load bulk --bulk-rows 100
+	target/release/csa-bench bench $(PERFORMANCE) --load bulk --bulk-rows 1000
+	target/release/csa-bench bench $(PERFORMANCE) --load updates-1 --tables 10000 --rows 10
+	target/release/csa-bench bench $(PERFORMANCE) --load updates-1,updates-10 --profile one-to-one,one-to-one-relaxed,one-to-one-unordered
+	target/release/csa-bench bench $(PERFORMANCE) --load updates-1 --profile one-to-one-nobinlog,one-to-one-nologs
+	target/release/csa-bench publish target/bench/drain-*.json
 
 # Where the processors' time goes while a backlog drains; needs perf. Frame pointers make the stacks of csa-daemon whole.
 FLAMES ?= --quick --rounds 1 --rows 50000 --load updates-10 --profile default

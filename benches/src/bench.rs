@@ -17,6 +17,7 @@ mod online;
 mod options;
 mod producer;
 mod profile;
+pub(crate) mod publish;
 mod report;
 mod setup;
 mod shape;
@@ -44,8 +45,10 @@ use stage::Stage;
 
 /// Returns success when all tables were equal on all servers after every measurement.
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
-    // Idle mode writes a row of its own and needs no load's tables.
-    let loads = if options.mode == Mode::Idle { Vec::new() } else { options.loads() };
+    let loads = match options.mode {
+        Mode::Idle => options.idle_loads()?,
+        Mode::Drain | Mode::Online => options.loads(),
+    };
     let mut results = Results::default();
     let mut ended = Ok(());
     for profile in &options.profile {
@@ -95,7 +98,7 @@ async fn run_profile(
     if options.mode == Mode::Idle {
         results.idle.extend(idle::run(&stage, options).await?);
     }
-    for load in loads {
+    for load in loads.iter().filter(|_| options.mode != Mode::Idle) {
         println!("{}, {}:", load.name(), profile.name());
         match options.mode {
             Mode::Drain => results.drain.push(drain::run(&stage, *load, options).await?),

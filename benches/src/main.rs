@@ -30,6 +30,8 @@ enum Command {
     Bench(bench::Options),
     /// Measure how fast one csa-daemon drains a backlog that is spread over several channels.
     Channels(bench::channels::Options),
+    /// Make the table of drains in docs/performance.md of results that `bench` has kept.
+    Publish(bench::publish::Options),
     /// Let csa-daemon endure something long or large, and measure what it takes.
     Endure(endure::Options),
 }
@@ -47,6 +49,9 @@ fn main() -> anyhow::Result<ExitCode> {
                 Command::Demo(options) => demo::run(&options).await,
                 Command::Bench(options) => bench::run(&options).await,
                 Command::Channels(options) => bench::channels::run(&options).await,
+                Command::Publish(options) => {
+                    bench::publish::run(&options).map(|()| ExitCode::SUCCESS)
+                }
                 Command::Endure(options) => endure::run(&options).await,
             }
         };

@@ -1,4 +1,4 @@
-//! Idle mode: single transactions, timed from their commit on the source until they show.
+//! Idle mode: single transactions, of one row or of many, timed from their commit on the source until they show.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,10 @@ use super::profile::Profile;
 use super::stage::{Applier, Stage};
 use super::statistics::Distribution;
 
-/// A transaction that takes longer counts as lost.
+/// A transaction that takes longer counts as lost; a large one has more time.
 const LOST: Duration = Duration::from_secs(30);
+/// The slowest applier that is waited for.
+const ROWS_PER_SECOND: u64 = 5_000;
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct IdleResult {
@@ -46,7 +48,8 @@ pub(super) async fn run(stage: &Stage, options: &Options) -> Result<Vec<IdleResu
         }
         stage.catch_up(Applier::Mta, workers).await?;
         stage.stop(Applier::Mta).await?;
-        let compared = stage.compare(&["pulse"]).await?;
+        let schemas = if options.load.is_empty() { &["pulse"][..] } else { &["pulse", "sbtest"] };
+        let compared = stage.compare(schemas).await?;
         println!("  EQUAL, {} tables, {} rows", compared.tables, compared.rows);
     }
     Ok(results)
@@ -62,17 +65,28 @@ async fn time_singles(
     let mut source = stage.source.conn().await;
     let mut target = stage.target(applier).conn().await;
     let mut seconds = Vec::with_capacity(options.samples);
+    // Besides the row that is looked for.
+    let rows = if options.load.is_empty() { 0 } else { options.sizes.bulk_rows };
+    let lost = LOST + Duration::from_secs(rows / ROWS_PER_SECOND);
     for _ in 0..options.samples {
         tokio::time::sleep(Duration::from_millis(options.pause)).await;
         *n += 1;
+        if rows > 0 {
+            source.query_drop("BEGIN").await?;
+            let all = format!("UPDATE sbtest.sbtest1 SET c=CONCAT({n},'-',id) WHERE id<={rows}");
+            source.query_drop(all).await?;
+        }
         source.query_drop(format!("UPDATE pulse.single SET n={n} WHERE id=1")).await?;
+        if rows > 0 {
+            source.query_drop("COMMIT").await?;
+        }
         let committed = Instant::now();
         loop {
             let seen: Option<u64> = target.query_first("SELECT n FROM pulse.single").await?;
             if seen.context("the target has no row")? >= *n {
                 break;
             }
-            ensure!(committed.elapsed() < LOST, "{} does not follow", applier.title());
+            ensure!(committed.elapsed() < lost, "{} does not follow", applier.title());
         }
         seconds.push(committed.elapsed().as_secs_f64());
     }

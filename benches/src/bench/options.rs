@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::{Result, ensure};
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -34,6 +35,9 @@ pub(crate) struct Options {
     /// Another value of a key of csa-daemon's channel, such as applier.worker_count=16.
     #[arg(long = "csa", value_name = "KEY=VALUE", value_parser = key_and_value)]
     pub(super) daemon_keys: Vec<(String, String)>,
+    /// An option of mysqld for both targets, such as --target-option=--table-open-cache=40000.
+    #[arg(long = "target-option", value_name = "OPTION", allow_hyphen_values = true)]
+    pub(super) target_options: Vec<String>,
     /// Time in milliseconds that each round trip between csa-daemon and its target takes longer.
     #[arg(long, default_value_t = 0.0, value_name = "MS", value_parser = up_to(1000.0))]
     pub(super) round_trip: f64,
@@ -96,6 +100,13 @@ impl Options {
         }
     }
 
+    /// Idle mode writes a row of its own, and with the load bulk many others in the same transaction.
+    pub(super) fn idle_loads(&self) -> Result<Vec<Shape>> {
+        let is_known = self.load.iter().all(|load| *load == Shape::Bulk);
+        ensure!(is_known, "idle mode has no load but bulk");
+        Ok(self.load.clone())
+    }
+
     pub(super) fn mta_workers(&self) -> &[u32] {
         if self.quick { &[16] } else { &self.mta_workers }
     }
@@ -119,13 +130,15 @@ fn sessions() -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=300)
 }
 
-fn key_and_value(text: &str) -> Result<(String, String), String> {
+fn key_and_value(text: &str) -> std::result::Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
 /// Returns a parser of numbers from 0 to `most`.
-fn up_to(most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+fn up_to(
+    most: f64,
+) -> impl Fn(&str) -> std::result::Result<f64, String> + Clone + Send + Sync + 'static {
     move |text| {
         let value: f64 = text.parse().map_err(|error| format!("{error}"))?;
         let is_possible = (0.0..=most).contains(&value);

@@ -1,10 +1,10 @@
 //! Profiles: how source, targets and both appliers are configured.
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The settings that both targets share, and the configuration of each applier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Profile {
     /// Targets with binlog, sync_binlog=1, innodb_flush_log_at_trx_commit=1; commit order kept.

@@ -70,6 +70,9 @@ impl Results {
             "rounds": options.rounds(),
             "mta_workers": options.mta_workers(),
             "csa_keys": options.daemon_keys,
+            "target_options": options.target_options,
+            "socket": options.socket,
+            "round_trip_milliseconds": options.round_trip,
         });
         let more = match options.mode {
             Mode::Drain => json!({

@@ -31,7 +31,7 @@ impl Stage {
         options: &Options,
         loads: &[Shape],
     ) -> Result<Setup> {
-        let (source, mta, csa) = servers(profile).await?;
+        let (source, mta, csa) = servers(profile, options).await?;
         for server in [&source, &mta, &csa] {
             server.exec(&Durability::NONE.statement()).await;
         }
@@ -74,13 +74,18 @@ impl Stage {
     }
 }
 
-async fn servers(profile: Profile) -> Result<(Server, Server, Server)> {
-    let start = |name: &'static str, more: &'static [&'static str]| {
-        tokio::task::spawn_blocking(move || Server::start(name, &[&SERVER_OPTIONS, more].concat()))
+async fn servers(profile: Profile, options: &Options) -> Result<(Server, Server, Server)> {
+    let start = |name: &'static str, more: &[&'static str], named: &[String]| {
+        let (more, named) = (more.to_vec(), named.to_vec());
+        tokio::task::spawn_blocking(move || {
+            let named: Vec<&str> = named.iter().map(String::as_str).collect();
+            Server::start(name, &[&SERVER_OPTIONS[..], &more, &named].concat())
+        })
     };
-    let source = start("source", profile.source_options());
-    let mta = start("mta-target", profile.target_options());
-    let csa = start("csa-target", profile.target_options());
+    let (of_targets, named) = (profile.target_options(), &options.target_options);
+    let source = start("source", profile.source_options(), &[]);
+    let mta = start("mta-target", of_targets, named);
+    let csa = start("csa-target", of_targets, named);
     let (source, mta, csa) = tokio::join!(source, mta, csa);
     let why = "starting the servers";
     Ok((source.context(why)?, mta.context(why)?, csa.context(why)?))

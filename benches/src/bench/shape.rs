@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::families::Families;
 use super::sizes::Sizes;
@@ -16,7 +16,7 @@ const TRANSACTIONS: u64 = 40_000;
 /// Rows that take all updates of `hot-row`.
 const HOT_ROWS: u64 = 16;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub(super) enum Shape {
     /// One update of a column without index in each transaction.
     #[value(name = "updates-1")]
