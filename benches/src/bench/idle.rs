@@ -65,7 +65,7 @@ async fn time_singles(
     let mut source = stage.source.conn().await;
     let mut target = stage.target(applier).conn().await;
     let mut seconds = Vec::with_capacity(options.samples);
-    // Besides the row that is looked for.
+    // They change in the same transaction as the row that is looked for.
     let rows = if options.load.is_empty() { 0 } else { options.sizes.bulk_rows };
     let lost = LOST + Duration::from_secs(rows / ROWS_PER_SECOND);
     for _ in 0..options.samples {

@@ -1,5 +1,4 @@
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use csa_provider::binlog::{RowsKind, SessionContext};
@@ -301,7 +300,7 @@ fn write_entries<'a>(
     writer: &mut StatementWriter,
 ) {
     let mut buckets: Vec<Bucket<'_>> = Vec::new();
-    let mut known: HashMap<BucketKey<'_>, usize> = HashMap::new();
+    let mut known: foldhash::HashMap<BucketKey<'_>, usize> = foldhash::HashMap::default();
     let mut sessions: Vec<RowSession<'_>> = vec![None];
     for entry in entries {
         if entry.net == Net::Nothing {

@@ -1,10 +1,12 @@
 //! A compressed transaction: its events as one zstd stream
 //! (<https://dev.mysql.com/doc/refman/en/binary-log-transaction-compression.html>).
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io::Read;
 
 use bytes::{Buf, Bytes};
+use zstd::bulk::Decompressor;
 
 use super::{ChecksumAlgorithm, EventError, EventHeader, EventType, RawEvent};
 use crate::binlog::bytes_reader::{Malformed, Reader};
@@ -17,6 +19,8 @@ const FIELD_UNCOMPRESSED_SIZE: u64 = 3;
 const EVENT_BYTES_MAX: u64 = 1 << 30;
 /// Memory allocated for an event before any of it is decompressed.
 const BYTES_AT_ONCE: usize = 1 << 20;
+/// Payloads up to this size are decompressed whole: most transactions are small, and a stream has buffers of its own.
+const WHOLE_BYTES: u64 = 64 << 10;
 const ZSTD: u64 = 0;
 const NONE: u64 = 255;
 
@@ -93,29 +97,125 @@ impl TransactionPayload {
         let mut events = self.clone().into_events();
         let mut largest = 0;
         while let Some((_, size)) = events.next_header()? {
-            let body = &mut (&mut events.source).take(size - EventHeader::LEN as u64);
-            let skipped = std::io::copy(body, &mut std::io::sink());
-            if skipped.map_err(EventError::Decompress)? + (EventHeader::LEN as u64) < size {
-                return Err(cut_short());
-            }
+            events.inside.skip(size - EventHeader::LEN as u64)?;
             largest = largest.max(size);
         }
         Ok(largest)
     }
 
-    /// The events inside, decompressed as they are read. They have no checksum: that of the outer
-    /// event covers them.
+    /// The events inside, decompressed as they are read, or at once if they are few. They have no checksum: that of the
+    /// outer event covers them.
     #[must_use]
     pub fn into_events(self) -> PayloadEvents {
-        let source: Box<dyn Read + Send> = if self.compressed {
-            match zstd::stream::read::Decoder::with_buffer(self.payload.reader()) {
-                Ok(decoder) => Box::new(decoder),
-                Err(error) => Box::new(Broken(Some(error))),
-            }
-        } else {
-            Box::new(self.payload.reader())
+        let inside = match self.compressed {
+            false => Inside::Whole(self.payload),
+            true => self.decompressed().map_or_else(|| Inside::stream(self.payload), Inside::Whole),
         };
-        PayloadEvents { source, declared: self.uncompressed_size, read: 0, failed: false }
+        PayloadEvents { inside, declared: self.uncompressed_size, read: 0, failed: false }
+    }
+
+    /// Returns the bytes of a small payload; `None` if it is large, damaged or not as long as it declares, which a
+    /// stream finds out where it is wrong.
+    fn decompressed(&self) -> Option<Bytes> {
+        thread_local! {
+            // A context of zstd has 100 KiB, which a thread keeps.
+            static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+        }
+        if self.uncompressed_size > WHOLE_BYTES {
+            return None;
+        }
+        let size = self.uncompressed_size as usize;
+        let bytes = DECOMPRESSOR.with_borrow_mut(|kept| {
+            if kept.is_none() {
+                *kept = Some(Decompressor::new().ok()?);
+            }
+            kept.as_mut()?.decompress(&self.payload, size).ok()
+        })?;
+        (bytes.len() == size).then(|| bytes.into())
+    }
+}
+
+/// The bytes of events that were not read yet.
+enum Inside {
+    Whole(Bytes),
+    Stream(Box<dyn Read + Send>),
+}
+
+impl Inside {
+    fn stream(payload: Bytes) -> Self {
+        Self::Stream(match zstd::stream::read::Decoder::with_buffer(payload.reader()) {
+            Ok(decoder) => Box::new(decoder),
+            Err(error) => Box::new(Broken(Some(error))),
+        })
+    }
+
+    fn has_more(&mut self) -> Result<bool, EventError> {
+        match self {
+            Self::Whole(rest) => Ok(!rest.is_empty()),
+            Self::Stream(source) => {
+                let more = source.read(&mut [0]).map_err(EventError::Decompress)?;
+                Ok(more > 0)
+            }
+        }
+    }
+
+    /// Returns the header of an event; it has yet to be taken or skipped.
+    fn header(&mut self) -> Result<[u8; EventHeader::LEN], EventError> {
+        match self {
+            Self::Whole(rest) => rest.first_chunk().copied().ok_or_else(cut_short),
+            Self::Stream(source) => {
+                let mut header = [0; EventHeader::LEN];
+                source.read_exact(&mut header).map_err(EventError::Decompress)?;
+                Ok(header)
+            }
+        }
+    }
+
+    /// Skips the event whose header was returned, and which has so many bytes after it.
+    fn skip(&mut self, body: u64) -> Result<(), EventError> {
+        match self {
+            Self::Whole(rest) => {
+                let size =
+                    usize::try_from(body).unwrap_or(usize::MAX).saturating_add(EventHeader::LEN);
+                match size <= rest.len() {
+                    true => rest.advance(size),
+                    false => return Err(cut_short()),
+                }
+            }
+            Self::Stream(source) => {
+                let skipped = std::io::copy(&mut source.take(body), &mut std::io::sink());
+                if skipped.map_err(EventError::Decompress)? < body {
+                    return Err(cut_short());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of the event whose header was returned, `size` with it.
+    fn event(&mut self, header: [u8; EventHeader::LEN], size: u64) -> Result<Bytes, EventError> {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        match self {
+            Self::Whole(rest) => match size <= rest.len() {
+                true => Ok(rest.split_to(size)),
+                false => Err(cut_short()),
+            },
+            Self::Stream(source) => {
+                // A length is only a claim: beyond a limit memory grows with the bytes that really come.
+                let mut bytes = vec![0; size.min(BYTES_AT_ONCE)];
+                let (head, body) = bytes.split_at_mut(EventHeader::LEN);
+                head.copy_from_slice(&header);
+                source.read_exact(body).map_err(EventError::Decompress)?;
+                if bytes.len() < size {
+                    let rest = (size - bytes.len()) as u64;
+                    let read = source.take(rest).read_to_end(&mut bytes);
+                    if (read.map_err(EventError::Decompress)? as u64) < rest {
+                        return Err(cut_short());
+                    }
+                }
+                Ok(bytes.into())
+            }
+        }
     }
 }
 
@@ -130,7 +230,7 @@ impl Read for Broken {
 
 /// Iterator over the events of a payload; ends at the first error.
 pub struct PayloadEvents {
-    source: Box<dyn Read + Send>,
+    inside: Inside,
     declared: u64,
     read: u64,
     failed: bool,
@@ -148,18 +248,14 @@ impl fmt::Debug for PayloadEvents {
 impl PayloadEvents {
     /// Returns the next event's header and length, which counts as read.
     fn next_header(&mut self) -> Result<Option<([u8; EventHeader::LEN], u64)>, EventError> {
-        // The stream has to end where it declares: more bytes would be events that nobody applies.
+        // The bytes have to end where they declare: more of them would be events that nobody applies.
         if self.read == self.declared {
-            let mut beyond = [0];
-            let more = self.source.read(&mut beyond).map_err(EventError::Decompress)?;
-            return if more == 0 {
-                Ok(None)
-            } else {
-                Err(EventError::PayloadTooLong(self.declared))
+            return match self.inside.has_more()? {
+                false => Ok(None),
+                true => Err(EventError::PayloadTooLong(self.declared)),
             };
         }
-        let mut header = [0; EventHeader::LEN];
-        self.source.read_exact(&mut header).map_err(EventError::Decompress)?;
+        let header = self.inside.header()?;
         let parsed = EventHeader::parse(&header)
             .map_err(|source| EventError::Malformed { event: "embedded", source })?;
         let size = u64::from(parsed.event_size);
@@ -176,20 +272,8 @@ impl PayloadEvents {
 
     fn next_event(&mut self) -> Result<Option<RawEvent>, EventError> {
         let Some((header, size)) = self.next_header()? else { return Ok(None) };
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        // A length is only a claim: beyond a limit memory grows with the bytes that really come.
-        let mut bytes = vec![0; size.min(BYTES_AT_ONCE)];
-        let (head, body) = bytes.split_at_mut(EventHeader::LEN);
-        head.copy_from_slice(&header);
-        self.source.read_exact(body).map_err(EventError::Decompress)?;
-        if bytes.len() < size {
-            let rest = (size - bytes.len()) as u64;
-            let read = (&mut self.source).take(rest).read_to_end(&mut bytes);
-            if (read.map_err(EventError::Decompress)? as u64) < rest {
-                return Err(cut_short());
-            }
-        }
-        RawEvent::trusted(bytes.into(), ChecksumAlgorithm::Off).map(Some)
+        let bytes = self.inside.event(header, size)?;
+        RawEvent::trusted(bytes, ChecksumAlgorithm::Off).map(Some)
     }
 }
 

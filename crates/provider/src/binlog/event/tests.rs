@@ -100,6 +100,41 @@ fn payload_is_opened_event_by_event_and_never_beyond_its_size() {
     assert!(parse(inner.len() as u64 + 29).is_err(), "less inside than declared");
 }
 
+/// Small payloads are decompressed at once, larger ones as a stream; nobody sees a difference, whatever is wrong.
+#[test]
+fn payloads_of_any_size_are_read_alike() {
+    for len in [10, 1_000, 20_000, 30_000, 70_000] {
+        let event = event_bytes(EventType::ROWS_QUERY, &vec![7; len], ChecksumAlgorithm::Off);
+        let inner = [&event[..], &event, &event].concat();
+        let (size, exact) = (event.len() as u64, inner.len() as u64);
+        let read = |inner: &[u8], declared| {
+            let payload = TransactionPayload::parse(&payload_event(inner, declared)).unwrap();
+            let lengths =
+                payload.clone().into_events().map(|event| event.map(|event| event.len() as u64));
+            (lengths.collect::<Vec<_>>(), payload.largest_event())
+        };
+        let (events, largest) = read(&inner, exact);
+        assert_eq!(events.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [size; 3]);
+        assert_eq!(largest.unwrap(), size);
+        // All but the last event are read before it is seen that it is not there, not whole or not the last.
+        for (inner, declared, whole) in [
+            (&inner[..], exact - size, 2),
+            (&inner[..], exact - 1, 2),
+            (&inner[..], exact + 1, 3),
+            (&inner[..], exact + size, 3),
+            (&inner[..inner.len() - 1], exact, 2),
+            (&inner[..inner.len() - 1], exact - 1, 2),
+            (&inner[..event.len() * 2 + 5], exact - size + 5, 2),
+        ] {
+            let (events, largest) = read(inner, declared);
+            let case = format!("{len} bytes, {declared} declared: {events:?}");
+            assert_eq!(events.len(), whole + 1, "{case}");
+            assert!(events[..whole].iter().all(Result::is_ok) && events[whole].is_err(), "{case}");
+            assert!(largest.is_err(), "{case}");
+        }
+    }
+}
+
 #[test]
 fn the_largest_event_of_a_payload_is_found() {
     let bodies = [10, 3 << 20, 100];
