@@ -1,9 +1,9 @@
 # `make test` needs no MySQL on the machine: tests/sandbox/mysql-sandbox finds or downloads one.
 
 SANDBOX := tests/sandbox/mysql-sandbox
-# Each end-to-end test runs two servers and the daemon, and waits a part of its time: two a core, as far as there
+# Each end-to-end test runs two servers and the daemon, and waits half of its time: three a core, as far as there
 # are 2 GiB of memory for each.
-TEST_THREADS ?= $(shell awk -v most=$$((2 * $$(nproc))) '/^MemAvailable/ { n = int($$2 / 2097152) } \
+TEST_THREADS ?= $(shell awk -v most=$$((3 * $$(nproc))) '/^MemAvailable/ { n = int($$2 / 2097152) } \
 	END { print (n < 2 ? 2 : n > most ? most : n) }' /proc/meminfo)
 
 # A selection that takes some minutes on two cores; `csa-bench bench --help` has the rest.

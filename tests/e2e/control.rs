@@ -10,7 +10,7 @@ use crate::{DRAIN, wait_state};
 
 /// Enough writes to hold something up, few enough to catch up with.
 fn options() -> LoadOptions {
-    LoadOptions { rate: Some(400.0), ..LoadOptions::default() }
+    LoadOptions { rate: Some(200.0), ..LoadOptions::default() }
 }
 
 fn view(daemon: &Daemon) -> Value {
@@ -213,7 +213,7 @@ async fn a_transaction_that_stopped_the_channel_is_repaired_or_skipped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_change_under_load() {
     let (source, target) = Server::pair(&[], &[]);
-    let options = LoadOptions { rate: None, ..LoadOptions::default() };
+    let options = LoadOptions { rate: Some(300.0), ..LoadOptions::default() };
     prepare(&source, &options).await;
     let daemon = Daemon::builder(&source, &target).set("applier.worker_count", 2).start();
     daemon.wait_drained(&source, &target, DRAIN).await;

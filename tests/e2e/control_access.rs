@@ -22,7 +22,7 @@ fn secret(directory: &tempfile::TempDir, name: &str, text: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_changes_what_can_change_and_names_the_rest() {
     let (source, target) = Server::pair(&[], &[]);
-    let options = LoadOptions { rate: Some(300.0), ..LoadOptions::default() };
+    let options = LoadOptions { rate: Some(100.0), ..LoadOptions::default() };
     prepare(&source, &options).await;
     let daemon = Daemon::builder(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;

@@ -23,7 +23,7 @@ pub(crate) fn options(channel: &str) -> LoadOptions {
         tables: 2,
         rows: 200,
         clients: 2,
-        rate: Some(100.0),
+        rate: Some(40.0),
         ..LoadOptions::default()
     }
 }

@@ -46,7 +46,7 @@ async fn sessions_on_the_target_throttle_and_those_of_the_daemon_do_not() {
     // In memory commits are so quick that few workers are busy at a time.
     let source = || Server::start("source", &[]);
     let (source, target) = Server::both(source, || Server::start_on_disk("target", &[]));
-    let options = LoadOptions { rate: Some(600.0), ..LoadOptions::default() };
+    let options = LoadOptions { rate: Some(400.0), changes: 1, ..LoadOptions::default() };
     prepare(&source, &options).await;
     let daemon = Daemon::builder(&source, &target)
         .set("applier.worker_count", 16)
@@ -140,7 +140,7 @@ async fn sessions_on_the_target_throttle_and_those_of_the_daemon_do_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_throttles_and_its_silence_releases() {
     let (source, target) = Server::pair(&[], &[]);
-    let options = LoadOptions { rate: Some(300.0), ..LoadOptions::default() };
+    let options = LoadOptions { rate: Some(100.0), changes: 1, ..LoadOptions::default() };
     prepare(&source, &options).await;
     target.exec("CREATE DATABASE health; CREATE TABLE health.t (v INT)").await;
     target.exec("INSERT INTO health.t VALUES (1)").await;
@@ -199,7 +199,7 @@ async fn a_replica_that_lags_throttles_and_one_that_stopped_stops_nothing() {
     let (source, target) = Server::pair(&[], &[]);
     let replica = Server::start("replica", &[]);
     replica.follow(&target).await;
-    let options = LoadOptions { rate: Some(300.0), ..LoadOptions::default() };
+    let options = LoadOptions { rate: Some(100.0), changes: 1, ..LoadOptions::default() };
     prepare(&source, &options).await;
     let servers = |port: u16| {
         let mut server = toml::Table::new();

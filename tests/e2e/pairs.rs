@@ -50,7 +50,7 @@ async fn a_pair_of_channels_takes_nothing_back() {
     let daemon = pair(&a, &b, |builder| {
         builder.set("target.connect_retry", "100ms").set("target.connect_retry_max", "1s")
     });
-    let options = LoadOptions { rate: Some(300.0), ..LoadOptions::default() };
+    let options = LoadOptions { rate: Some(100.0), ..LoadOptions::default() };
     prepare(&a, &options).await;
     a.exec("CREATE DATABASE own; CREATE TABLE own.b (id INT AUTO_INCREMENT PRIMARY KEY, v INT)")
         .await;

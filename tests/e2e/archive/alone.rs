@@ -8,7 +8,7 @@ use super::*;
 use crate::wait_state;
 
 fn busy() -> LoadOptions {
-    LoadOptions { rows: 200, tables: 2, clients: 3, rate: Some(200.0), ..LoadOptions::default() }
+    LoadOptions { rows: 200, tables: 2, clients: 3, rate: Some(100.0), ..LoadOptions::default() }
 }
 
 /// Returns a daemon whose channel only archives.

@@ -13,7 +13,7 @@ const LARGE_ROWS: &str =
     "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)";
 
 fn busy() -> LoadOptions {
-    LoadOptions { rows: 200, tables: 2, clients: 3, rate: Some(200.0), ..LoadOptions::default() }
+    LoadOptions { rows: 200, tables: 2, clients: 3, rate: Some(100.0), ..LoadOptions::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use rand::{Rng as _, SeedableRng as _};
 use super::*;
 
 fn busy() -> LoadOptions {
-    LoadOptions { rows: 300, tables: 2, clients: 4, rate: Some(300.0), ..LoadOptions::default() }
+    LoadOptions { rows: 300, tables: 2, clients: 4, rate: Some(150.0), ..LoadOptions::default() }
 }
 
 /// The server's own replica, whose applier is stopped.

@@ -71,6 +71,9 @@ const CHANGES: &[&str] = &[
     "BEGIN; INSERT INTO restless.person VALUES (20000+?, NULL, 'brief'); DELETE FROM restless.person WHERE id>=20000; COMMIT",
 ];
 
+/// The pause of a client after each change, which leaves the processors to the copy.
+const BREATH: Duration = Duration::from_millis(20);
+
 /// Clients that change the restless tables until they are stopped.
 pub(super) struct Restless {
     stop: Arc<AtomicBool>,
@@ -109,6 +112,7 @@ impl Restless {
                         Ok(()) => done += 1,
                         Err(_) => conn.query_drop("ROLLBACK").await.expect("the source is there"),
                     }
+                    tokio::time::sleep(BREATH).await;
                 }
                 done
             })
@@ -253,7 +257,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 async fn ten_tables_are_copied_while_daemon_and_target_are_killed() {
     let rows = number("CSA_COPY_ROWS", 30_000);
     let pause = Duration::from_secs(number("CSA_COPY_KILL_SECONDS", 1));
-    let rate = Some(number("CSA_COPY_RATE", 200) as f64);
+    let rate = Some(number("CSA_COPY_RATE", 100) as f64);
     let (source, target) = Server::pair(&[], &[]);
     let load = LoadOptions { tables: 10, rows, clients: 64, rate, ..busy() };
     prepare(&source, &load).await;
@@ -303,7 +307,7 @@ async fn a_copy_whose_source_fails_over_is_made_from_the_next_one() {
     let (source, target) = Server::pair(&[], &[]);
     let replica = Server::start("replica", &[]);
     replica.follow(&source).await;
-    let rate = Some(number("CSA_COPY_RATE", 200) as f64);
+    let rate = Some(number("CSA_COPY_RATE", 100) as f64);
     let load = LoadOptions { tables: 10, rows, clients: 64, rate, ..busy() };
     prepare(&source, &load).await;
     let has_all = async || {

@@ -84,11 +84,13 @@ async fn ends_well(mut copying: Child, daemon: &Daemon) {
     assert!(copying.wait().expect("a child").success(), "{}", copy_log(daemon));
 }
 
+/// Clients write all the time, and leave the processors to the copy.
 fn busy() -> LoadOptions {
     LoadOptions {
         tables: 3,
         rows: 30_000,
-        clients: 16,
+        clients: 8,
+        rate: Some(150.0),
         transfers_percent: 50,
         ..LoadOptions::default()
     }
@@ -130,7 +132,7 @@ async fn a_copy_that_was_killed_is_made_again_and_not_taken_for_one() {
     for milliseconds in [0, 100, 200] {
         let begun: String = target.value("SELECT CAST(NOW(6) AS CHAR)").await;
         let noted = format!("SELECT COUNT(*) FROM csa.copy WHERE begun_at > '{begun}'");
-        let mut copying = start_copying(&daemon, &["--lanes", "1"]);
+        let mut copying = start_copying(&daemon, &["--lanes", "1", "--rows-per-second", "20000"]);
         let mut conn = target.conn().await;
         eventually("tables are being copied", DRAIN, async || {
             conn.query_first(&noted).await.unwrap_or_default() > Some(0)

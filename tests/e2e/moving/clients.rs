@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 /// The account has no privilege by which it could write through a fence.
 const APPLICATION: &str = "SET SESSION sql_log_bin = 0; CREATE USER app@'%' IDENTIFIED WITH {} BY 'app_pw'; \
                            GRANT SELECT, INSERT, UPDATE, DELETE ON app.* TO app@'%'";
-const PAUSE: Duration = Duration::from_millis(4);
+const PAUSE: Duration = Duration::from_millis(10);
 /// Clients that try both servers all the time, whatever they were pointed at: they would find a second open server.
 const STUBBORN: u64 = 8;
 /// A server that does not answer must not hold up a client.

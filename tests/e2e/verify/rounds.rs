@@ -158,7 +158,7 @@ async fn a_round_is_gentle_and_continues_after_a_kill_and_a_pause() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_move_are_no_difference() {
     let (source, target) = servers(10).await;
-    let options = LoadOptions::default();
+    let options = LoadOptions { rate: Some(200.0), ..LoadOptions::default() };
     prepare(&source, &options).await;
     let daemon = builder(&source, &target, "1s", 20_000).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
