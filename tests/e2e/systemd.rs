@@ -85,7 +85,7 @@ async fn ready_comes_with_the_channel_and_life_is_shown_until_the_stop() {
 
     target.restart();
     manager.until(READY, 1).await;
-    assert_eq!(daemon.status()["channels"][0]["state"], "running");
+    wait_state(&daemon, 0, "running").await;
     source.exec("CREATE DATABASE d").await;
     eventually("the status", Duration::from_secs(30), async || {
         manager.has_status(&["test running, lag 0.0 s, backlog 0 transactions"])
