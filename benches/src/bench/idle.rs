@@ -71,15 +71,14 @@ async fn time_singles(
     for _ in 0..options.samples {
         tokio::time::sleep(Duration::from_millis(options.pause)).await;
         *n += 1;
-        if rows > 0 {
-            source.query_drop("BEGIN").await?;
-            let all = format!("UPDATE sbtest.sbtest1 SET c=CONCAT({n},'-',id) WHERE id<={rows}");
-            source.query_drop(all).await?;
-        }
-        source.query_drop(format!("UPDATE pulse.single SET n={n} WHERE id=1")).await?;
-        if rows > 0 {
-            source.query_drop("COMMIT").await?;
-        }
+        let single = format!("UPDATE pulse.single SET n={n} WHERE id=1");
+        let transaction = match rows {
+            0 => single,
+            _ => format!(
+                "BEGIN; UPDATE sbtest.sbtest1 SET c=CONCAT({n},'-',id) WHERE id<={rows}; {single}; COMMIT"
+            ),
+        };
+        source.query_drop(transaction).await?;
         let committed = Instant::now();
         loop {
             let seen: Option<u64> = target.query_first("SELECT n FROM pulse.single").await?;
