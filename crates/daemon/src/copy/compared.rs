@@ -10,9 +10,7 @@ use tracing::Instrument as _;
 use super::error::{CopyError, Result};
 use super::lanes::Lane;
 use super::work::Work;
-
-/// Number of rows, number of rows with a digest, and the digest of all.
-type TableDigest = (u64, u64, Option<String>);
+use crate::verify::DigestRow;
 
 /// Compares all tables over the sessions of the lanes, whose snapshots are still open.
 ///
@@ -38,13 +36,13 @@ pub(super) async fn compare(lanes: Vec<Lane>, work: &Arc<Work>) -> Result<Vec<La
 async fn compare_some(mut lane: Lane, work: Arc<Work>, next: Arc<AtomicUsize>) -> Result<Lane> {
     while let Some(table) = work.tables.get(next.fetch_add(1, Ordering::Relaxed)) {
         let query = table.rows.digest();
-        let source: Vec<TableDigest> = lane.source.rows(&query).await?;
+        let source: Vec<DigestRow> = lane.source.rows(&query).await?;
         // DDL on the source need not wait for the end of the snapshot.
         lane.source.run("ROLLBACK TO SAVEPOINT csa").await?;
         table.rows.check_definition(&mut lane.source, &table.name).await?;
-        let target: Vec<TableDigest> = lane.target.asked(&query).await?;
+        let target: Vec<DigestRow> = lane.target.asked(&query).await?;
         if source != target {
-            let rows = |found: &[TableDigest]| found.first().map_or(0, |(rows, ..)| *rows);
+            let rows = |found: &[DigestRow]| found.first().map_or(0, |(rows, ..)| *rows);
             return Err(CopyError::Refused(format!(
                 "{} on the target ({} rows) differs from what the copy read on the source ({} rows); see that nothing \
                  else writes there, and copy again",

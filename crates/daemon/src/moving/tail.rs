@@ -8,8 +8,8 @@ use csa_provider::server::link::Side;
 use tokio::time::Instant;
 
 use crate::verify::{
-    DigestSum, KeyRange, LEFT_OUT, TableName, TableSelection, TableSql, VerifyError, VerifySession,
-    common, definition,
+    DigestRow, DigestSum, KeyRange, LEFT_OUT, TableName, TableSelection, TableSql, VerifyError,
+    VerifySession, common, definition,
 };
 
 /// The time for all of them: the applications wait for it.
@@ -87,7 +87,6 @@ async fn last_rows(
     there: &TableName,
     map: &CollationMap,
 ) -> Result<Option<(u64, bool)>, VerifyError> {
-    type TailDigest = (u64, u64, Option<String>);
     let of_source = definition(source, name).await?;
     let of_target = definition(target, there).await?;
     let (Some(of_source), Some(of_target)) = (of_source, of_target) else { return Ok(None) };
@@ -105,7 +104,7 @@ async fn last_rows(
     let range = KeyRange { after, through: None };
     let (at_source, at_target) = (here.digest(&range), there.digest(&range));
     let (at_source, at_target) =
-        tokio::join!(source.rows::<TailDigest>(&at_source), target.rows::<TailDigest>(&at_target));
+        tokio::join!(source.rows::<DigestRow>(&at_source), target.rows::<DigestRow>(&at_target));
     let (at_source, at_target) = (at_source?, at_target?);
     let rows = at_source.first().map_or(0, |(rows, ..)| *rows);
     Ok(Some((rows, at_source == at_target)))

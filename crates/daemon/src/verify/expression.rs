@@ -116,6 +116,9 @@ fn shown(number: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
+/// The answer to a digest: number of rows, number of rows with a digest, and the digest of all.
+pub(crate) type DigestRow = (u64, u64, Option<String>);
+
 /// The function that makes one digest of many, the same on both sides.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum DigestSum {

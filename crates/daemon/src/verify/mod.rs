@@ -47,7 +47,7 @@ use error::Result;
 pub use error::VerifyError;
 pub use event::{Activity, VerifyEvent, VerifyProgress};
 pub(crate) use executed::source_executed;
-pub(crate) use expression::{DigestSum, TableSql};
+pub(crate) use expression::{DigestRow, DigestSum, TableSql};
 pub(crate) use grants::missing as missing_select;
 pub(crate) use literal::{literal, selected};
 pub use options::{ChannelStanding, VerifyOptions, source_servers};
