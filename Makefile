@@ -83,8 +83,8 @@ CARGO_TEST = CSA_TEST_TIMES=$(abspath $(TEST_TIMES)) cargo test \
 test: sandbox versions
 	cargo build --workspace --bins --tests
 	@rm -f $(TEST_TIMES)
-	$(CARGO_TEST) --tests -- --test-threads=$(TEST_THREADS) --skip deployments::
-	@tests/timed --slowest 10 $(TEST_TIMES)
+	@$(CARGO_TEST) --tests -- --test-threads=$(TEST_THREADS) --skip deployments::; \
+		status=$$?; tests/timed --report 10 $(TEST_TIMES); exit $$status
 
 # Repeats suites on a busy machine, to find tests that fail by chance. `SUITES` are options of `cargo test`:
 # `make test-repeat N=20 SUITES='--test e2e -- fencing'`.
@@ -102,8 +102,8 @@ coverage: $(CARGO_LLVM_COV)
 test-deployments: sandbox versions tools
 	cargo build --workspace --bins --tests
 	@rm -f $(TEST_TIMES)
-	$(CARGO_TEST) --test e2e -- --test-threads=$(TEST_THREADS) deployments::
-	@tests/timed --slowest 10 $(TEST_TIMES)
+	@$(CARGO_TEST) --test e2e -- --test-threads=$(TEST_THREADS) deployments::; \
+		status=$$?; tests/timed --report 10 $(TEST_TIMES); exit $$status
 
 lint:
 	cargo fmt --all -- --check
