@@ -12,6 +12,7 @@ mod drain;
 mod families;
 mod flame;
 mod idle;
+mod load;
 mod mta;
 mod online;
 mod options;
@@ -24,6 +25,7 @@ mod shape;
 mod sizes;
 mod stage;
 mod statistics;
+pub(crate) mod sysbench;
 mod table;
 mod tables;
 mod transaction;
@@ -34,13 +36,13 @@ use std::time::Instant;
 use anyhow::Result;
 
 use drain::{DrainResult, Outcome};
+use load::Load;
 pub(crate) use mta::error_query as mta_error_query;
 use options::Mode;
 pub(crate) use options::Options;
 use profile::Profile;
 use report::Results;
 use setup::Setup;
-use shape::Shape;
 use stage::Stage;
 
 /// Returns success when all tables were equal on all servers after every measurement.
@@ -72,7 +74,7 @@ pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
 async fn run_profile(
     profile: Profile,
     options: &Options,
-    loads: &[Shape],
+    loads: &[Load],
     results: &mut Results,
 ) -> Result<()> {
     println!("profile {}: starting a source and two targets, filling tables", profile.name());
@@ -82,9 +84,9 @@ async fn run_profile(
         Setup::Refused(why) => {
             println!("refused: {why}");
             if options.mode == Mode::Drain {
-                let refused = |load: &Shape| DrainResult {
+                let refused = |load: &Load| DrainResult {
                     profile,
-                    load: *load,
+                    load: load.clone(),
                     outcome: Outcome::Refused(why.clone()),
                 };
                 results.drain.extend(loads.iter().map(refused));
@@ -100,9 +102,11 @@ async fn run_profile(
     }
     for load in loads.iter().filter(|_| options.mode != Mode::Idle) {
         println!("{}, {}:", load.name(), profile.name());
-        match options.mode {
-            Mode::Drain => results.drain.push(drain::run(&stage, *load, options).await?),
-            _ => results.online.extend(online::run(&stage, *load, options).await?),
+        match load {
+            Load::Shape(shape) if options.mode == Mode::Online => {
+                results.online.extend(online::run(&stage, *shape, options).await?);
+            }
+            _ => results.drain.push(drain::run(&stage, load, options).await?),
         }
     }
     results.source_rows.push((profile, stage.source_rows().await?));

@@ -28,6 +28,8 @@ enum Command {
     /// Measure csa-daemon against the server's own multi-threaded applier under the same loads:
     /// draining a backlog, following a busy source, or following single transactions.
     Bench(bench::Options),
+    /// Do the same with backlogs that sysbench writes, where it is installed.
+    Sysbench(bench::sysbench::SysbenchOptions),
     /// Measure how fast one csa-daemon drains a backlog that is spread over several channels.
     Channels(bench::channels::Options),
     /// Make the table of drains in docs/performance.md of results that `bench` has kept.
@@ -48,6 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
             match cli.command {
                 Command::Demo(options) => demo::run(&options).await,
                 Command::Bench(options) => bench::run(&options).await,
+                Command::Sysbench(options) => bench::sysbench::run(&options).await,
                 Command::Channels(options) => bench::channels::run(&options).await,
                 Command::Publish(options) => {
                     bench::publish::run(&options).map(|()| ExitCode::SUCCESS)

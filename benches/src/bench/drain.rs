@@ -10,11 +10,11 @@ use tokio::task::block_in_place;
 
 use super::csa::{self, CsaDrain};
 use super::flame::Recording;
+use super::load::{Load, Writer};
 use super::mta::{self, MtaDrain};
 use super::options::Options;
-use super::producer::{Produced, Producer};
+use super::producer::Produced;
 use super::profile::{Durability, Profile};
-use super::shape::Shape;
 use super::stage::{Applier, Stage};
 use super::statistics::{Spread, median};
 
@@ -22,7 +22,7 @@ use super::statistics::{Spread, median};
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct DrainResult {
     pub(super) profile: Profile,
-    pub(super) load: Shape,
+    pub(super) load: Load,
     #[serde(flatten)]
     pub(super) outcome: Outcome,
 }
@@ -87,12 +87,12 @@ pub(super) struct Round {
 }
 
 /// Drains a load with every worker count in every round.
-pub(super) async fn run(stage: &Stage, load: Shape, options: &Options) -> Result<DrainResult> {
+pub(super) async fn run(stage: &Stage, load: &Load, options: &Options) -> Result<DrainResult> {
     stage.source.exec(&Durability::NONE.statement()).await;
-    let mut producer = Producer::new(load, &options.sizes, options.producers);
+    let mut writer = load.writer(options);
     let transactions = match options.sizes.transactions {
         Some(_) => load.backlog(&options.sizes),
-        None => long_enough(stage, load, &mut producer, options).await?,
+        None => long_enough(stage, load, &mut writer, options).await?,
     };
     let mut rounds = Vec::new();
     for round in 1..=options.rounds() {
@@ -100,7 +100,7 @@ pub(super) async fn run(stage: &Stage, load: Shape, options: &Options) -> Result
             // The first one alternates, so that a machine that slows down slows both.
             let csa_first = (round + index) % 2 == 0;
             let turn = Turn { round, mta_workers: *workers, csa_first };
-            let drained = drain_one(stage, load, &mut producer, transactions, turn).await?;
+            let drained = drain_one(stage, load, &mut writer, transactions, turn).await?;
             println!("  {}", drained.line());
             rounds.push(drained);
         }
@@ -108,23 +108,27 @@ pub(super) async fn run(stage: &Stage, load: Shape, options: &Options) -> Result
     let measured = Box::new(Measured::of(rounds));
     if let Some(folder) = &options.flame {
         let backlog = (transactions, measured.mta_best_workers);
-        draw_flames(stage, load, &mut producer, backlog, folder).await?;
+        draw_flames(stage, load, &mut writer, backlog, folder).await?;
     }
-    Ok(DrainResult { profile: stage.profile, load, outcome: Outcome::Measured(measured) })
+    Ok(DrainResult {
+        profile: stage.profile,
+        load: load.clone(),
+        outcome: Outcome::Measured(measured),
+    })
 }
 
 /// Returns the transactions of a backlog that takes both appliers long enough, from two trials that also warm the
 /// targets. The second one is larger, because the start of a process is most of a short drain.
 async fn long_enough(
     stage: &Stage,
-    load: Shape,
-    producer: &mut Producer,
+    load: &Load,
+    writer: &mut Writer,
     options: &Options,
 ) -> Result<u64> {
     let turn = Turn { round: 0, mta_workers: options.middle_mta_workers(), csa_first: false };
     let mut transactions = load.backlog(&options.sizes).div_ceil(4);
     for share in [4, 1] {
-        let trial = drain_one(stage, load, producer, transactions, turn).await?;
+        let trial = drain_one(stage, load, writer, transactions, turn).await?;
         println!("  trial, {}", trial.line());
         transactions = (trial.long_enough(options) / share).max(1);
     }
@@ -133,24 +137,20 @@ async fn long_enough(
 
 /// In a binary log of its own: a source reads its log from the beginning to find where a replica resumes, and
 /// that takes the longer the more backlogs are in it.
-async fn write_backlog(
-    stage: &Stage,
-    producer: &mut Producer,
-    transactions: u64,
-) -> Result<Produced> {
+async fn write_backlog(stage: &Stage, writer: &mut Writer, transactions: u64) -> Result<Produced> {
     stage.source.exec("FLUSH BINARY LOGS").await;
-    producer.backlog(&stage.source, transactions).await
+    writer.backlog(&stage.source, transactions).await
 }
 
 /// One more backlog, drained by each applier while the processors are sampled.
 async fn draw_flames(
     stage: &Stage,
-    load: Shape,
-    producer: &mut Producer,
+    load: &Load,
+    writer: &mut Writer,
     (transactions, mta_workers): (u64, u32),
     folder: &Path,
 ) -> Result<()> {
-    write_backlog(stage, producer, transactions).await?;
+    write_backlog(stage, writer, transactions).await?;
     let servers = [
         (stage.source.pid(), "source"),
         (stage.mta.pid(), "target of the server's own applier"),
@@ -178,12 +178,12 @@ async fn draw_flames(
 
 async fn drain_one(
     stage: &Stage,
-    load: Shape,
-    producer: &mut Producer,
+    load: &Load,
+    writer: &mut Writer,
     transactions: u64,
     turn: Turn,
 ) -> Result<Round> {
-    let backlog = write_backlog(stage, producer, transactions).await?;
+    let backlog = write_backlog(stage, writer, transactions).await?;
     let (mta, csa) = if turn.csa_first {
         let csa = csa::drain(stage).await?;
         (mta::drain(stage, turn.mta_workers).await?, csa)

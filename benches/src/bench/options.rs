@@ -7,9 +7,11 @@ use clap::builder::RangedI64ValueParser;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::load::Load;
 use super::profile::Profile;
 use super::shape::Shape;
 use super::sizes::Sizes;
+use super::sysbench::Sysbench;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
@@ -73,6 +75,9 @@ pub(crate) struct Options {
     /// Pause between two of them in milliseconds (idle mode).
     #[arg(long, default_value_t = 25)]
     pub(super) pause: u64,
+    /// What sysbench writes instead of the loads.
+    #[arg(skip)]
+    pub(super) sysbench: Option<Sysbench>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -93,18 +98,20 @@ impl Mode {
 }
 
 impl Options {
-    pub(super) fn loads(&self) -> Vec<Shape> {
-        match self.load.as_slice() {
-            [] => Shape::value_variants().to_vec(),
-            named => named.to_vec(),
+    pub(super) fn loads(&self) -> Vec<Load> {
+        if let Some(sysbench) = &self.sysbench {
+            let scripts = sysbench.scripts.iter().cloned();
+            return scripts.map(|sysbench| Load::Script { sysbench }).collect();
         }
+        let shapes = if self.load.is_empty() { Shape::value_variants() } else { &self.load };
+        shapes.iter().map(|shape| Load::Shape(*shape)).collect()
     }
 
     /// Idle mode writes a row of its own, and with the load bulk many others in the same transaction.
-    pub(super) fn idle_loads(&self) -> Result<Vec<Shape>> {
+    pub(super) fn idle_loads(&self) -> Result<Vec<Load>> {
         let is_known = self.load.iter().all(|load| *load == Shape::Bulk);
         ensure!(is_known, "idle mode has no load but bulk");
-        Ok(self.load.clone())
+        Ok(self.load.iter().map(|shape| Load::Shape(*shape)).collect())
     }
 
     pub(super) fn mta_workers(&self) -> &[u32] {

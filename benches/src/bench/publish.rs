@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Deserialize;
 
+use super::load::Load;
 use super::profile::Profile;
 use super::shape::Shape;
 
@@ -74,7 +75,7 @@ struct Results {
 
 #[derive(Debug, Deserialize)]
 struct Drain {
-    load: Shape,
+    load: Load,
     profile: Profile,
     /// Missing where csa-daemon refused the load.
     measured: Option<Measured>,
@@ -174,15 +175,9 @@ fn row(backlog: &str, runs: &[&Measured]) -> Option<String> {
 
 /// Returns what was drained, in words.
 fn backlog(drain: &Drain, settings: &Settings) -> String {
-    let mut text = match drain.load {
-        Shape::Updates1 => "1 update".to_owned(),
-        Shape::Updates10 => "10 updates".to_owned(),
-        Shape::WriteOnly => "sysbench write-only mix".to_owned(),
-        Shape::InsertOnly => "inserts".to_owned(),
-        Shape::HotRow => "16 hot rows".to_owned(),
-        Shape::WideRow => "rows of 4 KiB".to_owned(),
-        Shape::Bulk => format!("1 update of {} rows", thousands(settings.sizes.bulk_rows as f64)),
-        Shape::Fk => "parents and children".to_owned(),
+    let mut text = match &drain.load {
+        Load::Shape(shape) => words(*shape, settings),
+        Load::Script { sysbench } => format!("sysbench's `{}`", sysbench.stem()),
     };
     text.push_str(match drain.profile {
         Profile::Default => "",
@@ -214,6 +209,22 @@ fn backlog(drain: &Drain, settings: &Settings) -> String {
         text.push_str(&format!(", `{key} = {value}`"));
     }
     text
+}
+
+fn words(shape: Shape, settings: &Settings) -> String {
+    let words = match shape {
+        Shape::Updates1 => "1 update",
+        Shape::Updates10 => "10 updates",
+        Shape::WriteOnly => "sysbench write-only mix",
+        Shape::InsertOnly => "inserts",
+        Shape::HotRow => "16 hot rows",
+        Shape::WideRow => "rows of 4 KiB",
+        Shape::Bulk => {
+            return format!("1 update of {} rows", thousands(settings.sizes.bulk_rows as f64));
+        }
+        Shape::Fk => "parents and children",
+    };
+    words.to_owned()
 }
 
 /// Returns a rounded number with commas between thousands.
@@ -252,7 +263,7 @@ mod tests {
             "settings": {"sizes": {"tables": 10000, "bulk_rows": 1}, "csa_keys": []},
             "results": {"drain": [
                 {"load": "updates-10", "profile": "mirror", "measured": measured},
-                {"load": "updates-1", "profile": "one-to-one", "refused": "why"},
+                {"load": {"sysbench": "oltp_insert"}, "profile": "one-to-one", "refused": "why"},
             ]},
         });
         serde_json::from_value(file).expect("a file of results")

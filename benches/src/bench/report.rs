@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::chart;
 use super::drain::{DrainResult, Measured, Outcome};
 use super::idle::IdleResult;
+use super::load::Load;
 use super::online::OnlineResult;
 use super::options::{Mode, Options};
 use super::profile::{Durability, Profile};
-use super::shape::Shape;
 use super::stage::Versions;
 use super::table::Table;
 
@@ -47,7 +47,7 @@ impl Results {
     }
 
     /// Writes the files and prints their paths.
-    pub(super) fn save(&self, options: &Options, loads: &[Shape]) -> Result<()> {
+    pub(super) fn save(&self, options: &Options, loads: &[Load]) -> Result<()> {
         let directory = directory()?;
         std::fs::create_dir_all(&directory)?;
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
@@ -61,7 +61,7 @@ impl Results {
         Ok(())
     }
 
-    fn json(&self, options: &Options, loads: &[Shape], seconds: u64) -> Value {
+    fn json(&self, options: &Options, loads: &[Load], seconds: u64) -> Value {
         let mut settings = json!({
             "mode": options.mode,
             "sizes": options.sizes,

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use csa_tests::{Daemon, Proxy, Server};
 use tokio::task::block_in_place;
 
+use super::load::{Load, Writer};
 use super::options::Options;
 use super::profile::{Durability, Profile};
 use super::shape::Shape;
@@ -29,7 +30,7 @@ impl Stage {
     pub(super) async fn set_up(
         profile: Profile,
         options: &Options,
-        loads: &[Shape],
+        loads: &[Load],
     ) -> Result<Setup> {
         let (source, mta, csa) = servers(profile, options).await?;
         for server in [&source, &mta, &csa] {
@@ -49,12 +50,14 @@ impl Stage {
             mysqld: source.value("SELECT @@version").await,
             csa_daemon: daemon.status()["daemon"]["version"].as_str().unwrap_or("?").into(),
         };
-        let stage = Self { profile, source, mta, csa, daemon, _proxy: proxy, versions };
+        let mut schemas: Vec<String> = loads.iter().map(|load| load.schema().to_owned()).collect();
+        schemas.push("pulse".to_owned());
+        let stage = Self { profile, schemas, source, mta, csa, daemon, _proxy: proxy, versions };
         stage.fill(options, loads).await?;
         Ok(Setup::Ready(Box::new(stage)))
     }
 
-    async fn fill(&self, options: &Options, loads: &[Shape]) -> Result<()> {
+    async fn fill(&self, options: &Options, loads: &[Load]) -> Result<()> {
         if !self.profile.target_redo_log() {
             for target in self.targets() {
                 target.exec("ALTER INSTANCE DISABLE INNODB REDO_LOG").await;
@@ -62,7 +65,17 @@ impl Stage {
         }
         mta::attach(self).await;
         mta::start(self, options.middle_mta_workers()).await;
-        tables::fill(&self.source, &options.sizes, loads).await?;
+        let shape = |load: &Load| match load {
+            Load::Shape(shape) => Some(*shape),
+            Load::Script { .. } => None,
+        };
+        let shapes: Vec<Shape> = loads.iter().filter_map(shape).collect();
+        tables::fill(&self.source, &options.sizes, &shapes).await?;
+        for load in loads {
+            if let Writer::Script(mut run) = load.writer(options) {
+                run.prepare(&self.source).await?;
+            }
+        }
         mta::wait_applied(self).await?;
         csa::wait_applied(self).await?;
         mta::stop(self).await;

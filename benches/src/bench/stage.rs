@@ -13,13 +13,12 @@ use super::profile::Profile;
 /// No filling, drain or catching up takes longer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// All schemas that are filled or written.
-const SCHEMAS: [&str; 4] = ["sbtest", "wide", "families", "pulse"];
-
 /// Both appliers are stopped unless a measurement runs one.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) profile: Profile,
+    /// All that are filled or written.
+    pub(super) schemas: Vec<String>,
     pub(super) source: Server,
     /// Followed by the server's own multi-threaded applier.
     pub(super) mta: Server,
@@ -73,7 +72,7 @@ impl Stage {
             .query(format!(
                 "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables \
                  WHERE table_schema IN ('{}') ORDER BY 1",
-                SCHEMAS.join("','")
+                self.schemas.join("','")
             ))
             .await?;
         let mut rows = BTreeMap::new();
@@ -89,8 +88,8 @@ impl Stage {
     /// Compares the schemas named on both targets with the source, by content.
     pub(super) async fn compare(&self, schemas: &[&str]) -> Result<Compared> {
         let mut compare = Compare::new();
-        for schema in SCHEMAS {
-            if !schemas.contains(&schema) {
+        for schema in &self.schemas {
+            if !schemas.contains(&schema.as_str()) {
                 compare = compare.ignore_schema(schema);
             }
         }
