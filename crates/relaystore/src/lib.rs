@@ -12,6 +12,8 @@ pub mod read;
 #[cfg(test)]
 mod restart_tests;
 pub mod state;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

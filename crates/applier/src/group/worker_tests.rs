@@ -1,9 +1,7 @@
-use bytes::Bytes;
-use csa_provider::binlog::{EventType, Gtid, Tag, TransactionHeader, Uuid};
+use csa_provider::binlog::EventType;
 use csa_provider::server::Environment;
-use csa_provider::test_util::{event, format_description, gtid_event, query_event};
-use csa_relaystore::disk::RelayPosition;
-use csa_relaystore::read::{RelayedTransaction, TransactionBody};
+use csa_provider::test_util::{event, format_description, query_event};
+use csa_relaystore::test_util::relayed_events;
 use csa_scheduler::admission::{AdmittedTransaction, Verdict};
 use csa_scheduler::group::GroupCommits;
 use csa_scheduler::keys::KeyMap;
@@ -22,23 +20,9 @@ use crate::status::ApplierStatus;
 
 /// Returns a transaction that changes no row.
 pub(crate) fn transaction() -> AdmittedTransaction {
-    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno: 1 };
-    let begin = gtid_event(&gtid, 1);
-    let header = TransactionHeader::parse(&begin).expect("well-formed");
-    let events = [begin, query_event("", "BEGIN"), event(EventType::XID, &[0; 8])];
-    let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
-    let at = |offset| RelayPosition { segment: 1, offset };
+    let events = [query_event("", "BEGIN"), event(EventType::XID, &[0; 8])];
     AdmittedTransaction {
-        relayed: RelayedTransaction {
-            header,
-            format: Arc::new(format_description()),
-            start: at(0),
-            end: at(1),
-            ordinal: 1,
-            event_bytes: bytes.len() as u64,
-            cumulative_bytes: bytes.len() as u64,
-            body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
-        },
+        relayed: relayed_events(1, &Arc::new(format_description()), &events),
         verdict: Verdict::Rows,
         changes: None,
         session: None,

@@ -10,8 +10,7 @@ use csa_provider::binlog::{
 };
 use csa_provider::source::{Placement, TransactionAssembler};
 use csa_provider::test_util::event;
-use csa_relaystore::disk::RelayPosition;
-use csa_relaystore::read::{RelayedTransaction, TransactionBody};
+use csa_relaystore::test_util::relayed;
 use csa_scheduler::admission::Admission;
 use csa_scheduler::key_source::{KeySource, KeySourceError};
 use csa_scheduler::keys::{KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
@@ -179,18 +178,8 @@ fn transaction(
     bytes: Vec<u8>,
     format: &Arc<FormatDescription>,
 ) -> Vec<String> {
-    let at = RelayPosition { segment: 1, offset: 0 };
     let gtid = header.gtid.clone();
-    let relayed = RelayedTransaction {
-        header,
-        format: Arc::clone(format),
-        start: at,
-        end: at,
-        ordinal: 1,
-        event_bytes: bytes.len() as u64,
-        cumulative_bytes: 0,
-        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
-    };
+    let relayed = relayed(1, header, format, bytes);
     let admitted = match Admission::new(Keys).admit_now(relayed, None, true) {
         Ok(admitted) => admitted,
         Err(error) => return vec![format!("error: {error}")],

@@ -1,9 +1,8 @@
-use bytes::Bytes;
-use csa_provider::binlog::{EventType, Gtid, Tag, TransactionHeader, Uuid};
+use csa_provider::binlog::EventType;
 use csa_provider::test_util::{
-    event, format_description, gtid_event, int_image, int_table_map, query_event, rows_event,
+    event, format_description, int_image, int_table_map, query_event, rows_event,
 };
-use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::test_util::relayed_events;
 
 use super::*;
 use crate::key_source::KeySourceError;
@@ -44,26 +43,13 @@ fn transaction(tables: &[&str]) -> RelayedTransaction {
 }
 
 fn ending(tables: &[&str], end: RawEvent) -> RelayedTransaction {
-    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno: 1 };
-    let begin = gtid_event(&gtid, 1);
-    let header = TransactionHeader::parse(&begin).expect("well-formed");
-    let mut events = vec![begin, query_event("", "BEGIN")];
+    let mut events = vec![query_event("", "BEGIN")];
     for (id, table) in (70..).zip(tables) {
         events.push(int_table_map(id, "d", table, 1));
         events.push(rows_event(EventType::WRITE_ROWS, id, 1, &int_image(&[Some(1)])));
     }
     events.push(end);
-    let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
-    RelayedTransaction {
-        header,
-        format: Arc::new(format_description()),
-        start: RelayPosition { segment: 1, offset: 1 },
-        end: RelayPosition { segment: 1, offset: 2 },
-        ordinal: 1,
-        event_bytes: bytes.len() as u64,
-        cumulative_bytes: 1,
-        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
-    }
+    relayed_events(1, &Arc::new(format_description()), &events)
 }
 
 #[test]

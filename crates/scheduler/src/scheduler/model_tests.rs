@@ -8,9 +8,9 @@ use csa_provider::binlog::{EventType, RawEvent};
 use csa_provider::test_util::{
     event, format_description, int_image, int_table_map, query_event, rows_event,
 };
+use csa_relaystore::test_util::relayed_events;
 use proptest::prelude::*;
 
-use super::tests::relayed;
 use super::*;
 use crate::admission::Admission;
 use crate::group::GroupCommits;
@@ -233,7 +233,7 @@ proptest! {
             match choice {
                 0 => {
                     if let Some((gno, changes)) = stream.next() {
-                        let relayed = relayed(gno, &format, &events(changes));
+                        let relayed = relayed_events(gno, &format, &events(changes));
                         let admitted = admission.admit_now(relayed, None, true).expect("known");
                         scheduler.admit(admitted);
                     }

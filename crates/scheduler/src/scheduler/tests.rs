@@ -1,15 +1,12 @@
 use std::sync::Arc;
 
-use bytes::Bytes;
-use csa_provider::binlog::{
-    EventType, FormatDescription, Gtid, RawEvent, Tag, TransactionHeader, Uuid,
-};
+use csa_provider::binlog::{EventType, FormatDescription, Gtid, RawEvent, Tag, Uuid};
 use csa_provider::test_util::{
-    event, format_description, format_description_of, gtid_event, int_image, int_table_map,
-    query_event, rows_event, xa_prepare_event,
+    event, format_description, format_description_of, int_image, int_table_map, query_event,
+    rows_event, xa_prepare_event,
 };
-use csa_relaystore::disk::RelayPosition;
-use csa_relaystore::read::{RelayedTransaction, TransactionBody};
+use csa_relaystore::read::RelayedTransaction;
+use csa_relaystore::test_util::relayed_events;
 use proptest::prelude::*;
 
 use super::*;
@@ -53,28 +50,6 @@ fn gtid(gno: u64) -> Gtid {
     Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno }
 }
 
-pub(super) fn relayed(
-    gno: u64,
-    format: &Arc<FormatDescription>,
-    events: &[RawEvent],
-) -> RelayedTransaction {
-    let begin = gtid_event(&gtid(gno), gno);
-    let header = TransactionHeader::parse(&begin).expect("well-formed");
-    let bytes: Vec<u8> =
-        std::iter::once(&begin).chain(events).flat_map(|event| event.bytes().to_vec()).collect();
-    let at = |offset| RelayPosition { segment: 1, offset };
-    RelayedTransaction {
-        header,
-        format: Arc::clone(format),
-        start: at(gno * 1000),
-        end: at(gno * 1000 + 1000),
-        ordinal: gno,
-        event_bytes: bytes.len() as u64,
-        cumulative_bytes: gno * 1000,
-        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
-    }
-}
-
 fn rows(size: usize) -> Vec<RawEvent> {
     vec![
         query_event("", "BEGIN"),
@@ -97,7 +72,7 @@ fn write_rows(size: usize) -> Vec<u8> {
 }
 
 fn classify(events: &[RawEvent]) -> crate::error::Result<Verdict> {
-    let relayed = relayed(1, &Arc::new(format_description()), events);
+    let relayed = relayed_events(1, &Arc::new(format_description()), events);
     admit(relayed).map(|admitted| admitted.verdict)
 }
 
@@ -142,7 +117,8 @@ fn what_means_nothing_to_a_replica_is_not_looked_at() {
     assert_eq!(classify(&change_of_members).expect("known"), Verdict::LeftOut(Omission::Nothing));
     let mut events = rows(10);
     events.insert(1, event(EventType::TRANSACTION_CONTEXT, &[1; 80]));
-    let admitted = admit(relayed(1, &Arc::new(format_description()), &events)).expect("known");
+    let admitted =
+        admit(relayed_events(1, &Arc::new(format_description()), &events)).expect("known");
     assert_eq!(admitted.verdict, Verdict::Rows);
     let types: Vec<EventType> =
         admitted.events().map(|event| event.expect("readable").event_type()).collect();
@@ -159,7 +135,7 @@ fn what_means_nothing_to_a_replica_is_not_looked_at() {
 #[test]
 fn what_is_left_out_counts_as_empty_and_renamed_tables_by_their_new_name() {
     let admit = |rules: FilterRules, events: &[RawEvent], whole| {
-        let relayed = relayed(1, &Arc::new(format_description()), events);
+        let relayed = relayed_events(1, &Arc::new(format_description()), events);
         let mut admission = Admission::new(NoTables).with_filters(Filters::new(rules, false));
         admission.admit_now(relayed, None, whole).expect("known")
     };
@@ -211,7 +187,7 @@ fn what_is_not_understood_is_refused_by_gtid() {
 fn a_transaction_that_is_alone_leaves_at_once() {
     let format = Arc::new(format_description());
     let mut scheduler = Scheduler::new(GroupLimits::default(), 1, Sequence::new(7), GtidSet::new());
-    scheduler.admit(admit(relayed(1, &format, &rows(5))).expect("known"));
+    scheduler.admit(admit(relayed_events(1, &format, &rows(5))).expect("known"));
     let group = scheduler.next_group().expect("a group of one");
     assert_eq!((group.sequence, group.transactions.len()), (Sequence::new(8), 1));
     assert_eq!(scheduler.oldest_commit().map(|times| times.original), Some(1));
@@ -224,7 +200,7 @@ fn no_more_transactions_are_begun_than_are_allowed() {
     let format = Arc::new(format_description());
     let mut scheduler = Scheduler::new(GroupLimits::default(), 4, Sequence::new(0), GtidSet::new());
     for gno in 1..=10 {
-        scheduler.admit(admit(relayed(gno, &format, &rows(5))).expect("known"));
+        scheduler.admit(admit(relayed_events(gno, &format, &rows(5))).expect("known"));
     }
     scheduler.allow(0);
     assert!(scheduler.next_group().is_none());
@@ -246,7 +222,7 @@ fn an_end_holds_for_what_is_in_no_group_yet() {
     let mut scheduler =
         Scheduler::new(limits, 4, Sequence::new(0), GtidSet::new()).with_until(until.clone());
     for gno in 1..=20 {
-        scheduler.admit(admit(relayed(gno, &format, &rows(5))).expect("known"));
+        scheduler.admit(admit(relayed_events(gno, &format, &rows(5))).expect("known"));
     }
     let before = |gno| Some(Until::BeforeGtids([gtid(gno)].into_iter().collect()));
     let lengths = |scheduler: &mut Scheduler| -> Vec<usize> {
@@ -318,7 +294,7 @@ fn a_transaction_of_too_many_rows_is_not_looked_at_as_a_whole() {
     let admit = |admission: &mut Admission<OneKeyless>, gno| {
         let memory = EventMemory::new(1 << 20);
         let permit = memory.request(10).take();
-        let admitted = admission.admit_now(relayed(gno, &format, &events), permit, true);
+        let admitted = admission.admit_now(relayed_events(gno, &format, &events), permit, true);
         (admitted.expect("known"), memory.usage().0)
     };
     let (whole, held) = admit(&mut admission, 1);
@@ -347,7 +323,7 @@ fn with_fewer_workers_the_group_whose_turn_it_is_still_gets_one() {
             rows_event(EventType::WRITE_ROWS, 1, 1, &int_image(&[Some(gno)])),
             event(EventType::XID, &[0; 8]),
         ];
-        let relayed = relayed(gno as u64, &format, &events);
+        let relayed = relayed_events(gno as u64, &format, &events);
         scheduler.admit(admission.admit_now(relayed, None, true).expect("known"));
     }
     let mut running: Vec<Group> = std::iter::from_fn(|| scheduler.next_group()).collect();
@@ -379,7 +355,7 @@ fn inserts(
         rows_event(EventType::WRITE_ROWS, 1, 1, &images),
         event(EventType::XID, &[0; 8]),
     ];
-    let relayed = relayed(gno, format, &events);
+    let relayed = relayed_events(gno, format, &events);
     Admission::new(OneKeyless).admit_now(relayed, None, true).expect("known")
 }
 
@@ -463,7 +439,7 @@ proptest! {
             for (gno, (ddl, size, format)) in stream.by_ref().take(batch) {
                 let events = if ddl { vec![query_event("d", "DROP TABLE t")] } else { rows(size) };
                 let format = &formats[usize::from(format == 0)];
-                scheduler.admit(admit(relayed(gno, format, &events)).expect("known"));
+                scheduler.admit(admit(relayed_events(gno, format, &events)).expect("known"));
             }
             let Some(group) = scheduler.next_group() else { break };
             prop_assert!(scheduler.next_group().is_none(), "one at a time");

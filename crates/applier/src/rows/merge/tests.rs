@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::binlog::{
-    ChecksumAlgorithm, EventHeader, EventType, Gtid, RawEvent, RowsEvent, RowsKind, TableMap, Tag,
-    TransactionHeader, Uuid, Value, scan_image,
+    ChecksumAlgorithm, EventHeader, EventType, RawEvent, RowsEvent, RowsKind, TableMap, Value,
+    scan_image,
 };
 use csa_provider::test_util::{
-    event, format_description, gtid_event, int_image, int_table_map, query_event_in, rows_event,
+    event, format_description, int_image, int_table_map, query_event_in, rows_event,
 };
-use csa_relaystore::disk::RelayPosition;
-use csa_relaystore::read::{RelayedTransaction, TransactionBody};
+use csa_relaystore::read::RelayedTransaction;
+use csa_relaystore::test_util::relayed_events;
 use csa_scheduler::admission::{Admission, AdmittedTransaction};
 use csa_scheduler::key_source::{KeySource, KeySourceError};
 use csa_scheduler::keys::{ForeignKey, KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
@@ -164,11 +164,8 @@ fn transaction(gno: u64, changes: &[Change]) -> RelayedTransaction {
 
 /// Of a session in this time zone.
 fn transaction_in(zone: u64, gno: u64, changes: &[Change]) -> RelayedTransaction {
-    let gtid = Gtid { uuid: Uuid::from_bytes([5; 16]), tag: Tag::untagged(), gno };
-    let begin = gtid_event(&gtid, gno);
-    let header = TransactionHeader::parse(&begin).expect("well-formed");
     let time_zone = [&[5, 6], format!("+0{zone}:00").as_bytes()].concat();
-    let mut events = vec![begin, query_event_in(&time_zone, "", "BEGIN")];
+    let mut events = vec![query_event_in(&time_zone, "", "BEGIN")];
     for change in changes {
         let id = change.table as u64 + 70;
         let image = |row: Option<Row>| row.map(|row| int_image(&row)).unwrap_or_default();
@@ -182,17 +179,7 @@ fn transaction_in(zone: u64, gno: u64, changes: &[Change]) -> RelayedTransaction
         events.push(rows_event(event_type, id, 3, &images));
     }
     events.push(event(EventType::XID, &[0; 8]));
-    let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes().to_vec()).collect();
-    RelayedTransaction {
-        header,
-        format: Arc::new(format_description()),
-        start: RelayPosition { segment: 1, offset: gno },
-        end: RelayPosition { segment: 1, offset: gno + 1 },
-        ordinal: gno,
-        event_bytes: bytes.len() as u64,
-        cumulative_bytes: gno,
-        body: TransactionBody::Whole(vec![Bytes::from(bytes)]),
-    }
+    relayed_events(gno, &Arc::new(format_description()), &events)
 }
 
 /// Reads merged statements back as the target would.
