@@ -1,4 +1,4 @@
-//! What is written on the source: a shape of our own, or a script of sysbench's.
+//! The load of a run: a shape of our own, or a script of sysbench's.
 
 use anyhow::Result;
 use csa_tests::Server;

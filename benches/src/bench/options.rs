@@ -75,7 +75,7 @@ pub(crate) struct Options {
     /// Pause between two of them in milliseconds (idle mode).
     #[arg(long, default_value_t = 25)]
     pub(super) pause: u64,
-    /// What sysbench writes instead of the loads.
+    /// Scripts of sysbench instead of the loads.
     #[arg(skip)]
     pub(super) sysbench: Option<Sysbench>,
 }
