@@ -156,7 +156,8 @@ bench-full: sandbox
 	target/release/csa-bench bench --mode online --seconds 60
 	target/release/csa-bench bench --mode idle
 
-# The table of docs/performance.md: some two hours on two cores. PERFORMANCE has the rounds and MTA's workers.
+# The table of docs/performance.md: some two hours on two cores. Scripts of sysbench are in it where sysbench is installed.
+# PERFORMANCE has the rounds and MTA's workers.
 PERFORMANCE ?= --rounds 3 --mta-workers 64
 performance: sandbox
 	cargo build --release -p csa-daemon -p csa-bench
@@ -167,6 +168,7 @@ performance: sandbox
 	target/release/csa-bench bench $(PERFORMANCE) --load updates-1 --tables 10000 --rows 10
 	target/release/csa-bench bench $(PERFORMANCE) --load updates-1,updates-10 --profile one-to-one,one-to-one-relaxed,one-to-one-unordered
 	target/release/csa-bench bench $(PERFORMANCE) --load updates-1 --profile one-to-one-nobinlog,one-to-one-nologs
+	@! command -v sysbench || target/release/csa-bench sysbench $(PERFORMANCE) oltp_write_only oltp_update_index oltp_insert
 	target/release/csa-bench publish target/bench/drain-*.json
 
 # Where the processors' time goes while a backlog drains; needs perf. Frame pointers make the stacks of csa-daemon whole.

@@ -12,12 +12,16 @@ use crate::scratch;
 
 /// Options of a test's server: smaller than by default is whatever its start writes or clears. The kernel's
 /// asynchronous I/O is off, because its requests are limited for the whole machine, and many servers reach the limit.
-pub(crate) const LEAN: [&str; 5] = [
+pub(crate) const LEAN: [&str; 9] = [
     "--innodb-use-native-aio=OFF",
     "--innodb-log-buffer-size=16M",
     "--loose-innodb-redo-log-capacity=64M",
     "--loose-performance-schema-digests-size=200",
     "--loose-performance-schema-events-statements-history-long-size=100",
+    "--loose-performance-schema-accounts-size=16",
+    "--loose-performance-schema-hosts-size=16",
+    "--loose-performance-schema-users-size=16",
+    "--loose-innodb-doublewrite-pages=16",
 ];
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);

@@ -215,7 +215,7 @@ fn words(shape: Shape, settings: &Settings) -> String {
     let words = match shape {
         Shape::Updates1 => "1 update",
         Shape::Updates10 => "10 updates",
-        Shape::WriteOnly => "sysbench write-only mix",
+        Shape::WriteOnly => "write-only mix",
         Shape::InsertOnly => "inserts",
         Shape::HotRow => "16 hot rows",
         Shape::WideRow => "rows of 4 KiB",

@@ -1,5 +1,4 @@
-//! Applications move between the servers of a pair of channels, whatever dies in between. `CSA_MOVES=50` moves there and
-//! back so many times, with a fault each time.
+//! Applications move between the servers of a pair of channels, whatever dies in between.
 
 mod clients;
 mod refused;
