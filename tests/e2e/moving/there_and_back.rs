@@ -204,7 +204,7 @@ async fn a_move_survives_the_end_of_daemon_and_servers() {
 
 /// There and back `CSA_MOVES` times under 64 clients, each with another fault.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes an hour; tests/nightly runs it"]
+#[ignore = "takes minutes; tests/nightly runs it"]
 async fn many_moves_with_faults_lose_nothing() {
     let rounds = std::env::var("CSA_MOVES").map_or(50, |rounds| rounds.parse().expect("a number"));
     let version = std::env::var("CSA_MOVES_FROM").ok();
