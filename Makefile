@@ -77,14 +77,17 @@ $(RELEASE_PROGRAMS)/installed: config/release/requirements.txt
 # Built with the tests in one go: alone, the programs have other features and all is compiled twice.
 # What runs the guides, the packages and the deployments as they are written is left to `test-deployments`.
 TEST_TIMES := target/test-times
-CARGO_TEST = CSA_TEST_TIMES=$(abspath $(TEST_TIMES)) cargo test \
-	--config 'target."cfg(all())".runner = "$(abspath tests/timed)"' --workspace --no-fail-fast
+# Runs tests, and reports on them whatever the outcome.
+define RUN_TESTS
+@rm -f $(TEST_TIMES)
+@CSA_TEST_TIMES=$(abspath $(TEST_TIMES)) cargo test \
+	--config 'target."cfg(all())".runner = "$(abspath tests/timed)"' --workspace --no-fail-fast $(1); \
+	status=$$?; tests/timed --report 10 $(TEST_TIMES); exit $$status
+endef
 
 test: sandbox versions
 	cargo build --workspace --bins --tests
-	@rm -f $(TEST_TIMES)
-	@$(CARGO_TEST) --tests -- --test-threads=$(TEST_THREADS) --skip deployments::; \
-		status=$$?; tests/timed --report 10 $(TEST_TIMES); exit $$status
+	$(call RUN_TESTS,--tests -- --test-threads=$(TEST_THREADS) --skip deployments::)
 
 # Repeats suites on a busy machine, to find tests that fail by chance. `SUITES` are options of `cargo test`:
 # `make test-repeat N=20 SUITES='--test e2e -- fencing'`.
@@ -101,9 +104,7 @@ coverage: $(CARGO_LLVM_COV)
 
 test-deployments: sandbox versions tools
 	cargo build --workspace --bins --tests
-	@rm -f $(TEST_TIMES)
-	@$(CARGO_TEST) --test e2e -- --test-threads=$(TEST_THREADS) deployments::; \
-		status=$$?; tests/timed --report 10 $(TEST_TIMES); exit $$status
+	$(call RUN_TESTS,--test e2e -- --test-threads=$(TEST_THREADS) deployments::)
 
 lint:
 	cargo fmt --all -- --check

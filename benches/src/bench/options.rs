@@ -11,7 +11,7 @@ use super::load::Load;
 use super::profile::Profile;
 use super::shape::Shape;
 use super::sizes::Sizes;
-use super::sysbench::Sysbench;
+use super::sysbench::Script;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
@@ -75,9 +75,12 @@ pub(crate) struct Options {
     /// Pause between two of them in milliseconds (idle mode).
     #[arg(long, default_value_t = 25)]
     pub(super) pause: u64,
-    /// Scripts of sysbench instead of the loads.
+    /// Scripts of sysbench instead of the loads, unless there are none.
     #[arg(skip)]
-    pub(super) sysbench: Option<Sysbench>,
+    pub(super) scripts: Vec<Script>,
+    /// The program that runs them.
+    #[arg(skip)]
+    pub(super) sysbench: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -99,8 +102,8 @@ impl Mode {
 
 impl Options {
     pub(super) fn loads(&self) -> Vec<Load> {
-        if let Some(sysbench) = &self.sysbench {
-            let scripts = sysbench.scripts.iter().cloned();
+        if !self.scripts.is_empty() {
+            let scripts = self.scripts.iter().cloned();
             return scripts.map(|sysbench| Load::Script { sysbench }).collect();
         }
         let shapes = if self.load.is_empty() { Shape::value_variants() } else { &self.load };

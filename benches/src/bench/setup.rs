@@ -6,11 +6,11 @@ use anyhow::{Context, Result};
 use csa_tests::{Daemon, Proxy, Server};
 use tokio::task::block_in_place;
 
-use super::load::{Load, Writer};
+use super::load::Load;
 use super::options::Options;
 use super::profile::{Durability, Profile};
-use super::shape::Shape;
 use super::stage::{Stage, Versions};
+use super::sysbench::ScriptRun;
 use super::{csa, mta, tables};
 
 /// For all three servers: the default tables fit, and no checkpoint of the redo log interferes.
@@ -65,17 +65,16 @@ impl Stage {
         }
         mta::attach(self).await;
         mta::start(self, options.middle_mta_workers()).await;
-        let shape = |load: &Load| match load {
-            Load::Shape(shape) => Some(*shape),
-            Load::Script { .. } => None,
-        };
-        let shapes: Vec<Shape> = loads.iter().filter_map(shape).collect();
-        tables::fill(&self.source, &options.sizes, &shapes).await?;
+        let mut shapes = Vec::new();
         for load in loads {
-            if let Writer::Script(mut run) = load.writer(options) {
-                run.prepare(&self.source).await?;
+            match load {
+                Load::Shape(shape) => shapes.push(*shape),
+                Load::Script { sysbench } => {
+                    ScriptRun::new(sysbench, options).prepare(&self.source).await?;
+                }
             }
         }
+        tables::fill(&self.source, &options.sizes, &shapes).await?;
         mta::wait_applied(self).await?;
         csa::wait_applied(self).await?;
         mta::stop(self).await;

@@ -35,13 +35,6 @@ pub(crate) struct SysbenchOptions {
     bench: super::Options,
 }
 
-/// The program, and the scripts that it runs.
-#[derive(Debug, Clone)]
-pub(super) struct Sysbench {
-    pub(super) program: PathBuf,
-    pub(super) scripts: Vec<Script>,
-}
-
 /// The name of a script that sysbench brings with it, or the path of another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Script(String);
@@ -53,7 +46,7 @@ pub(super) struct ScriptRun {
     script: Script,
     sizes: Sizes,
     threads: u32,
-    /// Of the next run: with the same seed it would write the values that are there.
+    /// Differs between runs: with the same seed a run would write the values that are there.
     seed: u64,
 }
 
@@ -64,9 +57,9 @@ pub(crate) async fn run(options: &SysbenchOptions) -> Result<ExitCode> {
         bench.mode == Mode::Drain && bench.load.is_empty(),
         "sysbench takes scripts, and drains only"
     );
-    let program = options.sysbench.clone();
-    version(&program).await?;
-    bench.sysbench = Some(Sysbench { program, scripts: options.scripts.clone() });
+    version(&options.sysbench).await?;
+    bench.sysbench.clone_from(&options.sysbench);
+    bench.scripts.clone_from(&options.scripts);
     super::run(&bench).await
 }
 
@@ -100,9 +93,8 @@ impl Script {
 
 impl ScriptRun {
     pub(super) fn new(script: &Script, options: &super::Options) -> Self {
-        let program = options.sysbench.as_ref().map(|sysbench| sysbench.program.clone());
         Self {
-            program: program.unwrap_or_else(|| "sysbench".into()),
+            program: options.sysbench.clone(),
             script: script.clone(),
             sizes: options.sizes,
             threads: options.producers,
