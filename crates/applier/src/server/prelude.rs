@@ -166,12 +166,19 @@ const COMPARE: &[Setting] = &[
 
 const INSPECT: &[Setting] = &[
     (On::All, "sql_mode", "''"),
+    // While one server answers, the session on the other waits.
+    (On::All, "wait_timeout", "3600"),
     (On::All, "lock_wait_timeout", "5"),
     // Numbers of rows may be old, and are cheaper so.
     (On::MySql8, "information_schema_stats_expiry", "86400"),
 ];
 
-const ASK: &[Setting] = &[(On::All, "sql_mode", "''"), (On::All, "lock_wait_timeout", "5")];
+const ASK: &[Setting] = &[
+    (On::All, "sql_mode", "''"),
+    // Between two questions the session waits.
+    (On::All, "wait_timeout", "3600"),
+    (On::All, "lock_wait_timeout", "5"),
+];
 
 /// Returns the limit on the time of a statement, which the two vendors count in different units. MySQL's also
 /// ends functions that wait, as GET_LOCK and WAIT_FOR_EXECUTED_GTID_SET do, in a SELECT (3024).
@@ -200,7 +207,7 @@ mod tests {
         [Purpose::Apply, Purpose::Compare, Purpose::Inspect, Purpose::Ask];
 
     #[test]
-    fn nothing_is_set_twice() {
+    fn a_session_sets_what_it_needs_once() {
         for vendor in [Vendor::MySql, Vendor::MySql57, Vendor::MariaDb] {
             for purpose in PURPOSES {
                 let statements = prelude(vendor, purpose);
@@ -210,6 +217,7 @@ mod tests {
                     set.split(", ").map(|one| one.split('=').next().unwrap_or_default()).collect();
                 let unique: BTreeSet<&str> = names.iter().copied().collect();
                 assert_eq!(unique.len(), names.len(), "{vendor:?} {purpose:?}: {set}");
+                assert!(unique.contains("wait_timeout"), "{vendor:?} {purpose:?}: {set}");
                 let time = match vendor {
                     Vendor::MariaDb => "max_statement_time",
                     _ => "max_execution_time",
