@@ -8,7 +8,7 @@ use csa_provider::test_util::{
 };
 use csa_relaystore::read::RelayedTransaction;
 use csa_relaystore::test_util::relayed_events;
-use csa_scheduler::admission::{AdmittedTransaction, Verdict};
+use csa_scheduler::admission::AdmittedTransaction;
 use csa_scheduler::changes::RowChanges;
 
 /// A transaction of `updates` updates, as the source sends it.
@@ -32,15 +32,5 @@ pub(crate) fn admitted(
 ) -> AdmittedTransaction {
     let mut relayed = template.clone();
     relayed.header.gtid.gno = gno;
-    AdmittedTransaction {
-        relayed,
-        verdict: Verdict::Rows,
-        changes: Some(changes),
-        session: None,
-        without_accounts: false,
-        filters: Arc::default(),
-        permit: None,
-        bytes: template.event_bytes,
-        arrived: None,
-    }
+    csa_scheduler::test_util::admitted(relayed, Some(changes))
 }

@@ -2,10 +2,11 @@ use csa_provider::binlog::EventType;
 use csa_provider::server::Environment;
 use csa_provider::test_util::{event, format_description, query_event};
 use csa_relaystore::test_util::relayed_events;
-use csa_scheduler::admission::{AdmittedTransaction, Verdict};
+use csa_scheduler::admission::AdmittedTransaction;
 use csa_scheduler::group::GroupCommits;
 use csa_scheduler::keys::KeyMap;
 use csa_scheduler::sequence::Sequence;
+use csa_scheduler::test_util::admitted;
 
 use super::*;
 use crate::commits::Commits;
@@ -21,17 +22,7 @@ use crate::status::ApplierStatus;
 /// Returns a transaction that changes no row.
 pub(crate) fn transaction() -> AdmittedTransaction {
     let events = [query_event("", "BEGIN"), event(EventType::XID, &[0; 8])];
-    AdmittedTransaction {
-        relayed: relayed_events(1, &Arc::new(format_description()), &events),
-        verdict: Verdict::Rows,
-        changes: None,
-        session: None,
-        without_accounts: false,
-        filters: Arc::default(),
-        permit: None,
-        bytes: 0,
-        arrived: None,
-    }
+    admitted(relayed_events(1, &Arc::new(format_description()), &events), None)
 }
 
 fn group() -> Arc<Group> {
