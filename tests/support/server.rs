@@ -12,7 +12,7 @@ use crate::scratch;
 
 /// Options of a test's server: smaller than by default is whatever its start writes or clears. The kernel's
 /// asynchronous I/O is off, because its requests are limited for the whole machine, and many servers reach the limit.
-pub(crate) const LEAN: [&str; 9] = [
+pub(crate) const LEAN: [&str; 10] = [
     "--innodb-use-native-aio=OFF",
     "--innodb-log-buffer-size=16M",
     "--loose-innodb-redo-log-capacity=64M",
@@ -22,6 +22,7 @@ pub(crate) const LEAN: [&str; 9] = [
     "--loose-performance-schema-hosts-size=16",
     "--loose-performance-schema-users-size=16",
     "--loose-innodb-doublewrite-pages=16",
+    "--loose-performance-schema-instrument=memory/%=OFF",
 ];
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
