@@ -8,7 +8,7 @@ mod settings;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use csa_tests::{Clock, Daemon, Etcd, Load, compare, eventually};
+use csa_tests::{Clock, Daemon, Etcd, Load, LoadOptions, compare, eventually};
 use serde_json::Value;
 
 use crate::DRAIN;
@@ -136,7 +136,10 @@ async fn follow<S: Service>(service: S) {
     println!("shared as {placement:?}");
     let mut channels = vec!["test"];
     channels.extend(OTHERS);
-    let load = |name: &&str| Load::start(&fleet.site.source, &options(name));
+    // For more than a minute.
+    let load = |name: &&str| {
+        Load::start(&fleet.site.source, &LoadOptions { rate: Some(15.0), ..options(name) })
+    };
     let loads: Vec<Load> = channels.iter().map(load).collect();
 
     // A clock that jumps, by more than any claim lasts.

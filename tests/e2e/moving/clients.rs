@@ -14,7 +14,10 @@ use tokio::task::JoinSet;
 /// The account has no privilege by which it could write through a fence.
 const APPLICATION: &str = "SET SESSION sql_log_bin = 0; CREATE USER app@'%' IDENTIFIED WITH {} BY 'app_pw'; \
                            GRANT SELECT, INSERT, UPDATE, DELETE ON app.* TO app@'%'";
-const PAUSE: Duration = Duration::from_millis(10);
+/// The pause between two writes of all clients together: the moves are the test, not the load.
+const PAUSE: Duration = Duration::from_millis(2);
+/// The pause after a refusal, which ends the session: to open another takes a server more than a write does.
+const REFUSED: Duration = Duration::from_millis(40);
 /// Clients that try both servers all the time, whatever they were pointed at: they would find a second open server.
 const STUBBORN: u64 = 8;
 /// A server that does not answer must not hold up a client.
@@ -32,6 +35,8 @@ pub(super) struct Write {
 #[derive(Debug)]
 struct Shared {
     ports: [u16; 2],
+    /// The pause of a client between its writes.
+    pause: Duration,
     /// The file that the program of the hand-over writes.
     place: PathBuf,
     stop: AtomicBool,
@@ -73,6 +78,7 @@ impl Applications {
     pub(super) fn start(ports: [u16; 2], place: &Path, clients: u64) -> Self {
         let shared = Arc::new(Shared {
             ports,
+            pause: PAUSE * u32::try_from(clients).expect("few clients"),
             place: place.to_owned(),
             stop: AtomicBool::new(false),
             next: AtomicU64::new(1),
@@ -112,7 +118,7 @@ async fn run(shared: Arc<Shared>, client: u64) -> Written {
     let mut sessions: BTreeMap<u16, Conn> = BTreeMap::new();
     let mut attempt = client;
     while !shared.stop.load(Ordering::SeqCst) {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(shared.pause).await;
         attempt += 1;
         let port = shared.port(client, attempt);
         let id = shared.next.fetch_add(1, Ordering::SeqCst);
@@ -126,7 +132,7 @@ async fn run(shared: Arc<Shared>, client: u64) -> Written {
                 sessions.insert(port, session);
             }
             // The server has refused it, or has rolled it back.
-            Ok(Err(Error::Server(_))) => {}
+            Ok(Err(Error::Server(_))) => tokio::time::sleep(REFUSED).await,
             Ok(Err(_)) | Err(_) if is_sent => {
                 written.unknown.insert(id);
             }
