@@ -87,7 +87,7 @@ async fn a_copy_of_a_table_continues_where_the_channel_goes() {
     // The one that stands by does not copy under the other's hands.
     let error = refused_with(&first, &tables);
     assert!(error.contains("daemon"), "{error}");
-    ends_well(start_copying(&second, &tables), &second).await;
+    continued_by_whoever_has_it([&second, &first], &tables).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     clients.stop().await;
     // A restart frees the channel for a moment, in which the other one may take it.
@@ -98,6 +98,25 @@ async fn a_copy_of_a_table_continues_where_the_channel_goes() {
     eventually("one of them runs", DRAIN, async || runs(&first) || runs(&second)).await;
     let holder = if runs(&first) { &first } else { &second };
     equals(&source, holder, &target).await;
+}
+
+/// Runs the command until it ends well. It frees the channel for each round, in which the other daemon may take it:
+/// the command is then refused here, and continues there.
+async fn continued_by_whoever_has_it(daemons: [&Daemon; 2], tables: &[&str]) {
+    for attempt in 0..10 {
+        let daemon = daemons[attempt % 2];
+        let mut copying = start_copying(daemon, tables);
+        eventually("the copy ends", 3 * DRAIN, async || {
+            copying.try_wait().expect("a child").is_some()
+        })
+        .await;
+        if copying.wait().expect("a child").success() {
+            return;
+        }
+        let said = copy_log(daemon);
+        assert!(said.contains("another daemon"), "{said}");
+    }
+    panic!("{}\n{}", copy_log(daemons[0]), copy_log(daemons[1]));
 }
 
 /// A fleet begins a channel with a copy. The daemon that makes it dies, another one claims the channel and continues.
