@@ -10,8 +10,9 @@ use mysql_async::{Conn, Opts, OptsBuilder};
 
 use crate::scratch;
 
-/// Options of a test's server: smaller than by default is whatever its start writes or clears. The kernel's
-/// asynchronous I/O is off, because its requests are limited for the whole machine, and many servers reach the limit.
+/// Options of a test's server: smaller than by default is whatever its start writes or clears, and no memory is
+/// counted. The kernel's asynchronous I/O is off, because its requests are limited for the whole machine, and many
+/// servers reach the limit.
 pub(crate) const LEAN: [&str; 10] = [
     "--innodb-use-native-aio=OFF",
     "--innodb-log-buffer-size=16M",

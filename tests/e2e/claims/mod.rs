@@ -136,7 +136,7 @@ async fn follow<S: Service>(service: S) {
     println!("shared as {placement:?}");
     let mut channels = vec!["test"];
     channels.extend(OTHERS);
-    // For more than a minute.
+    // They run for more than a minute, and need no more.
     let load = |name: &&str| {
         Load::start(&fleet.site.source, &LoadOptions { rate: Some(15.0), ..options(name) })
     };

@@ -8,7 +8,7 @@ use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare}
 use mysql_async::prelude::Queryable as _;
 use tokio::task::JoinHandle;
 
-use super::{busy, copy_log, ends_well, start_copying};
+use super::{busy, copy_log, ends, ends_well, start_copying};
 use crate::{DRAIN, wait_state};
 
 /// Tables in which nothing stays where it is.
@@ -207,13 +207,11 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     target.kill9();
     target.restart();
-    let mut copying = copying;
-    eventually("the copy ends", DRAIN, async || copying.try_wait().expect("a child").is_some())
-        .await;
+    let ended_well = ends(copying, DRAIN).await;
     let after_crash: u64 = target
         .value("SELECT CAST(COALESCE(SUM(rows_copied), 0) AS UNSIGNED) FROM csa.copy_range")
         .await;
-    if !copying.wait().expect("a child").success() {
+    if !ended_well {
         assert!(after_crash >= copied, "{after_crash} rows after {copied}: chunks are lost");
         ends_well(start_copying(&daemon, &[]), &daemon).await;
     }

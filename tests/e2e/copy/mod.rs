@@ -78,10 +78,15 @@ fn copy_log(daemon: &Daemon) -> String {
     std::fs::read_to_string(copy_log_path(daemon)).unwrap_or_default()
 }
 
-async fn ends_well(mut copying: Child, daemon: &Daemon) {
-    eventually("the copy ends", 3 * DRAIN, async || copying.try_wait().expect("a child").is_some())
+/// Waits for the end of a copy; returns true if it ended well.
+async fn ends(mut copying: Child, within: Duration) -> bool {
+    eventually("the copy ends", within, async || copying.try_wait().expect("a child").is_some())
         .await;
-    assert!(copying.wait().expect("a child").success(), "{}", copy_log(daemon));
+    copying.wait().expect("a child").success()
+}
+
+async fn ends_well(copying: Child, daemon: &Daemon) {
+    assert!(ends(copying, 3 * DRAIN).await, "{}", copy_log(daemon));
 }
 
 /// Clients write all the time, and leave the processors to the copy.
@@ -214,7 +219,7 @@ async fn two_copies_write_no_row_twice() {
     source.exec("SET SESSION cte_max_recursion_depth=100000; INSERT INTO d.keyless WITH RECURSIVE n AS (SELECT 1 v UNION ALL SELECT v+1 FROM n WHERE v<60000) SELECT v FROM n").await;
     source.exec("ANALYZE TABLE d.keyless").await;
     let daemon = Daemon::builder(&source, &target).build();
-    let mut first = start_copying(&daemon, &["--rows-per-second", "1000"]);
+    let first = start_copying(&daemon, &["--rows-per-second", "1000"]);
     eventually("rows are copied", DRAIN, async || copy_log(&daemon).contains("of about")).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(target.value::<u64>("SELECT COUNT(*) FROM d.keyless").await > 0);
@@ -223,9 +228,7 @@ async fn two_copies_write_no_row_twice() {
     let claim: u64 = target.value("SELECT IS_USED_LOCK('csa:test')").await;
     target.exec(&format!("KILL {claim}")).await;
     copied(&daemon);
-    eventually("the first copy ends", DRAIN, async || first.try_wait().expect("a child").is_some())
-        .await;
-    assert!(!first.wait().expect("a child").success());
+    assert!(!ends(first, DRAIN).await);
     daemon.start_again();
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
@@ -348,7 +351,7 @@ async fn a_copy_that_somebody_else_changes_is_no_start() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &busy()).await;
     let daemon = Daemon::builder(&source, &target).build();
-    let mut copying = start_copying(&daemon, &["--rows-per-second", "20000", "--lanes", "1"]);
+    let copying = start_copying(&daemon, &["--rows-per-second", "20000", "--lanes", "1"]);
     let mut conn = target.conn().await;
     eventually("a row is there", DRAIN, async || {
         let changed =
@@ -356,11 +359,10 @@ async fn a_copy_that_somebody_else_changes_is_no_start() {
         conn.query_drop(changed).await.is_ok() && conn.affected_rows() > 0
     })
     .await;
-    eventually("the copy ends", DRAIN, async || copying.try_wait().expect("a child").is_some())
-        .await;
+    let ended_well = ends(copying, DRAIN).await;
     let said = copy_log(&daemon);
     assert!(said.contains("sbtest.sbtest1 on the target (30000 rows) differs"), "{said}");
-    assert!(!copying.wait().expect("a child").success(), "{said}");
+    assert!(!ended_well, "{said}");
     // Nothing begins there.
     let checkpoints: u64 = target.value("SELECT COUNT(*) FROM csa.checkpoint").await;
     assert_eq!(checkpoints, 0);
