@@ -20,6 +20,7 @@ pub(super) struct Shared {
     pub(super) schema: Mutex<Schema>,
     /// The source's data directory.
     data_directory: PathBuf,
+    target_data_directory: PathBuf,
     /// The target's error log.
     target_log: PathBuf,
     /// All statements run, with their outcome.
@@ -40,6 +41,7 @@ impl Shared {
             seed,
             schema: Mutex::new(schema),
             data_directory: source.data_directory.clone(),
+            target_data_directory: target.data_directory.clone(),
             target_log: target.log.clone(),
             branches: Mutex::default(),
             common: None,
@@ -69,7 +71,7 @@ impl Shared {
     }
 }
 
-/// On a failure, keeps the statements run, the source's binary logs, and the target's error log.
+/// On a failure, keeps the statements run, the binary logs of both servers, and the target's error log.
 impl Drop for Shared {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -83,21 +85,27 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// Copies the statements run, the source's binary logs and the target's error log.
+    /// Copies the statements run, the binary logs of both servers and the target's error log.
     pub(super) fn keep(&self, directory: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(directory)?;
         let lines = self.transcript.lock().unwrap_or_else(PoisonError::into_inner);
         std::fs::write(directory.join(format!("statements-{}.sql", self.seed)), lines.join("\n"))?;
         std::fs::copy(&self.target_log, directory.join("target.log"))?;
-        for file in std::fs::read_dir(&self.data_directory)? {
-            let file = file?;
-            let name = file.file_name();
-            if name.to_string_lossy().starts_with("binlog.") {
-                std::fs::copy(file.path(), directory.join(name))?;
-            }
-        }
-        Ok(())
+        copy_binary_logs(&self.data_directory, directory)?;
+        copy_binary_logs(&self.target_data_directory, &directory.join("target"))
     }
+}
+
+fn copy_binary_logs(data_directory: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for file in std::fs::read_dir(data_directory)? {
+        let file = file?;
+        let name = file.file_name();
+        if name.to_string_lossy().starts_with("binlog.") {
+            std::fs::copy(file.path(), to.join(name))?;
+        }
+    }
+    Ok(())
 }
 
 /// One session.
