@@ -112,6 +112,7 @@ async fn continued_by_whoever_has_it(daemons: [&Daemon; 2], tables: &[&str]) {
         let log = copy_log(daemon);
         let said = &log[before..];
         assert!(said.contains("another daemon holds it on this target (connection "), "{said}");
+        assert!(said.contains("run the same command on the daemon that has the channel"), "{said}");
     }
     panic!("{}\n{}", copy_log(daemons[0]), copy_log(daemons[1]));
 }

@@ -71,9 +71,7 @@ impl ChannelLockHolder {
             }
         }
         match self.deal() {
-            Deal::Wait => format!(
-                "another daemon holds it on this target ({text}); waiting until it is released"
-            ),
+            Deal::Wait => format!("another daemon holds it on this target ({text})"),
             _ => format!(
                 "an earlier session of this daemon still executes on the target ({text}); waiting for \
                  it to end; KILL {} there abandons its work",

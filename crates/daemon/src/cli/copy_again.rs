@@ -127,7 +127,13 @@ fn round(
     }
     copied.map_err(|error| {
         screen.clear();
-        Failure::Runtime(format!("channel {:?}: {error}", settings.name))
+        let how = match (running, error.is_held_by_another()) {
+            (Some(_), true) => {
+                "; run the same command on the daemon that has the channel, which continues"
+            }
+            _ => "",
+        };
+        Failure::Runtime(format!("channel {:?}: {error}{how}", settings.name))
     })
 }
 

@@ -35,6 +35,11 @@ pub(crate) enum CopyError {
 pub(super) type Result<T> = std::result::Result<T, CopyError>;
 
 impl CopyError {
+    /// Another daemon has the channel.
+    pub(crate) fn is_held_by_another(&self) -> bool {
+        matches!(self, Self::Claim(csa_applier::Error::Held { by_another: true, .. }))
+    }
+
     pub(super) fn changed(session: &VerifySession, table: &TableName) -> Self {
         let why =
             format!("{table} was altered, renamed or dropped while it was copied; copy again");
