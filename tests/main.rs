@@ -137,6 +137,8 @@ mod timeline;
 mod undone;
 #[path = "e2e/until_control.rs"]
 mod until_control;
+#[path = "e2e/updated_again.rs"]
+mod updated_again;
 #[path = "e2e/values.rs"]
 mod values;
 #[path = "e2e/verify/mod.rs"]

@@ -82,7 +82,7 @@ const DOCUMENT: &str = "JSON_ARRAY(ti,bu,CAST(5 AS UNSIGNED),bi,mu,fl,dl,-0e0,1.
     AS JSON),'',JSON_ARRAY()),CAST('\\\"text\\\"' AS JSON),REPEAT('long ',9000))";
 const ELEMENTS: usize = 40;
 
-async fn run(conn: &mut Conn, statement: &str) {
+pub(crate) async fn run(conn: &mut Conn, statement: &str) {
     if let Err(error) = conn.query_drop(statement).await {
         let start: String = statement.chars().take(2000).collect();
         panic!("{error}\n{start}");
@@ -200,7 +200,7 @@ async fn member_types(server: &Server) -> Vec<String> {
 }
 
 /// A source with two targets: row images go to one, statements to the other.
-async fn three() -> (Server, Server, Server, Daemon) {
+pub(crate) async fn three() -> (Server, Server, Server, Daemon) {
     let (source, images) = Server::pair(&["--binlog-row-event-max-size=1M"], &[]);
     let statements = Server::start("target", &[]);
     let daemon = Daemon::builder(&source, &images)
@@ -211,7 +211,7 @@ async fn three() -> (Server, Server, Server, Daemon) {
     (source, images, statements, daemon)
 }
 
-async fn equal(source: &Server, targets: [&Server; 2], daemon: &Daemon) {
+pub(crate) async fn equal(source: &Server, targets: [&Server; 2], daemon: &Daemon) {
     for (channel, target) in ["test", "statements"].into_iter().zip(targets) {
         daemon.wait_channel_drained(channel, source, target, DRAIN).await;
         compare(source, target).await;

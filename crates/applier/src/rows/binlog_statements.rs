@@ -12,6 +12,7 @@ use csa_provider::binlog::{
 use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb};
 use csa_scheduler::filter::is_own;
 
+use super::updated_again;
 use crate::error::{Error, Result};
 use csa_provider::sql_text::identifier;
 
@@ -103,7 +104,10 @@ impl RowImageCutter {
         let event_type = event.event_type();
         match event_type {
             EventType::TABLE_MAP => self.table_map(event),
-            _ if event_type.is_rows() => self.rows(event, ready),
+            _ if event_type.is_rows() => match self.divided(event) {
+                Some(parts) => self.rows_in_parts(&parts, ready),
+                None => self.rows(event, ready),
+            },
             EventType::QUERY => return self.query(gtid, event, ready),
             EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => {}
             EventType::XID => self.own(b"COMMIT", ready),
@@ -146,6 +150,22 @@ impl RowImageCutter {
         event.write_without_checksum(&mut map);
         self.images.extend_from_slice(&map);
         self.maps.push(map);
+    }
+
+    /// Returns the parts in which an event must be sent. A malformed one is sent as it is: the server says what is
+    /// wrong with it.
+    fn divided(&self, event: &RawEvent) -> Option<Vec<RawEvent>> {
+        let mut bodies = self.maps.iter().filter_map(|map| map.get(EventHeader::LEN..));
+        let map = bodies.find(|body| body.starts_with(table_id(event)))?;
+        updated_again::divided(event, &TableMap::parse(map).ok()?).ok()?
+    }
+
+    /// Each part ends its step, so that the target does not join them in its own binary log.
+    fn rows_in_parts(&mut self, parts: &[RawEvent], ready: &mut Vec<Step>) {
+        for part in parts {
+            self.rows(part, ready);
+            self.cut(ready);
+        }
     }
 
     fn rows(&mut self, event: &RawEvent, ready: &mut Vec<Step>) {

@@ -8,6 +8,7 @@ pub(crate) mod executor;
 pub(crate) mod failing_row;
 mod merge;
 pub(crate) mod steps;
+mod updated_again;
 
 #[cfg(test)]
 mod converging_model_tests;

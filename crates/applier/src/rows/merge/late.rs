@@ -60,6 +60,12 @@ impl LateRows {
         self.rest.waits_for(earlier)
     }
 
+    pub(super) fn end_statements(&mut self) {
+        for part in [&mut self.far, &mut self.near, &mut self.rest] {
+            part.writer.end_statement();
+        }
+    }
+
     pub(super) fn finish(self) -> Vec<LatePart> {
         let parts = [self.far, self.near, self.rest].map(|Part { after, writer }| LatePart {
             after: after.unwrap_or_default(),

@@ -59,6 +59,12 @@ pub(crate) fn merge(
                 if !stage.take(&row)? {
                     stage.write(&mut free, &mut late, &in_the_way);
                     stage.clear();
+                    if !block.layout.keys.has_primary {
+                        // The target would log the changes of both stages in one event, and its replicas might
+                        // fail at it (updated_again.rs).
+                        free.end_statement();
+                        late.end_statements();
+                    }
                     // An empty stage takes anything.
                     stage.take(&row)?;
                 }

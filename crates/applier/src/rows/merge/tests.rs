@@ -120,7 +120,11 @@ impl Model {
     }
 }
 
-struct Definitions;
+struct Definitions {
+    have_primary: bool,
+}
+
+const KEYED: Definitions = Definitions { have_primary: true };
 
 fn key(column: usize) -> KeyPart {
     KeyPart { column, class: KeyClass::Integer }
@@ -135,7 +139,7 @@ impl KeySource for Definitions {
         let mut keys = TableKeys {
             columns: 3,
             unique: vec![UniqueKey { parts: vec![key(0)] }],
-            has_primary: true,
+            has_primary: self.have_primary,
             foreign_key_rank: Some(0),
             has_relations: true,
             ..TableKeys::default()
@@ -230,7 +234,7 @@ fn changes_of(statement: &[u8]) -> Vec<Sent> {
 
 /// True if a change uses one of these keys, as admission sees it.
 fn touches(change: &Change, keys: &[u64]) -> bool {
-    let admitted = Admission::new(Definitions).admit_now(transaction(1, &[*change]), None, true);
+    let admitted = Admission::new(KEYED).admit_now(transaction(1, &[*change]), None, true);
     let changes = admitted.expect("known").changes.expect("looked at");
     changes.keys.iter().any(|key| keys.contains(&key.key()))
 }
@@ -257,7 +261,7 @@ proptest! {
             }
         }
         let mut end = start.clone();
-        let mut admission = Admission::new(Definitions);
+        let mut admission = Admission::new(KEYED);
         let mut admitted: Vec<AdmittedTransaction> = Vec::new();
         for (gno, randoms) in (1..).zip(history) {
             let mut changes = Vec::new();
@@ -312,7 +316,7 @@ proptest! {
 fn rows_of_two_sessions_share_no_statement_where_that_matters() {
     let row = |id, v| Some([Some(id), None, Some(v)]);
     let merged = |table| {
-        let mut admission = Admission::new(Definitions);
+        let mut admission = Admission::new(KEYED);
         let admitted: Vec<AdmittedTransaction> = (0..8)
             .map(|id| Change { table, before: row(id, 1), after: row(id, 2) })
             .zip(1..)
@@ -337,7 +341,7 @@ fn rows_of_two_sessions_share_no_statement_where_that_matters() {
 #[test]
 fn repeated_updates_of_a_row_become_one() {
     let row = |v| Some([Some(1), None, Some(v)]);
-    let mut admission = Admission::new(Definitions);
+    let mut admission = Admission::new(KEYED);
     let admitted: Vec<AdmittedTransaction> = (0..100)
         .map(|v| Change { table: PARENT, before: row(v), after: row(v + 1) })
         .zip(1..)
@@ -354,13 +358,35 @@ fn repeated_updates_of_a_row_become_one() {
     assert_eq!((change.before, change.after), (row(0), row(100)));
 }
 
+/// Three changes of one row can't become one. Late ones of a first stage share no statement with later stages.
+#[test]
+fn without_a_primary_key_changes_of_a_row_share_no_statement() {
+    for (have_primary, statements) in [(true, [1, 2]), (false, [3, 3])] {
+        for (late, statements) in [false, true].into_iter().zip(statements) {
+            let row = |id| Some([Some(id), None, Some(1)]);
+            let moved = |from, to| Change { table: CHILD, before: row(from), after: row(to) };
+            let admitted = Admission::new(Definitions { have_primary }).admit_now(
+                transaction(1, &[moved(1, 2), moved(2, 3), moved(3, 4)]),
+                None,
+                true,
+            );
+            let in_the_way = |_| late.then(|| OWN.previous());
+            let admitted = [admitted.expect("known")];
+            let merged = merge(&admitted, OWN, 4 << 20, RowImageColumns::Full, in_the_way);
+            let merged = merged.expect("whole rows");
+            let late_statements = merged.late.iter().map(|part| part.images.len()).sum::<usize>();
+            assert_eq!(merged.free.len() + late_statements, statements, "{have_primary} {late}");
+        }
+    }
+}
+
 #[test]
 fn minimal_images_have_the_key_before_and_the_changed_columns_after() {
     let row = |id, p, v| Some([Some(id), p, Some(v)]);
     let sent = |table, changes: &[(Option<Row>, Option<Row>)]| {
         let changes: Vec<Change> =
             changes.iter().map(|&(before, after)| Change { table, before, after }).collect();
-        let mut admission = Admission::new(Definitions);
+        let mut admission = Admission::new(KEYED);
         let admitted = admission.admit_now(transaction(1, &changes), None, true).expect("known");
         let merged = merge(&[admitted], OWN, 4 << 20, RowImageColumns::Minimal, |_| None);
         let merged = merged.expect("whole rows");
@@ -394,7 +420,7 @@ fn changes_that_undo_each_other_are_known_as_such() {
     let update = |before, after| Change { table: PARENT, before: row(before), after: row(after) };
     for columns in [RowImageColumns::Full, RowImageColumns::Minimal] {
         let is_undone = |changes: &[Change]| {
-            let mut admission = Admission::new(Definitions);
+            let mut admission = Admission::new(KEYED);
             let admitted = admission.admit_now(transaction(1, changes), None, true).expect("known");
             let merged = merge(&[admitted], OWN, 4 << 20, columns, |_| None).expect("whole rows");
             merged.free.iter().map(|images| images.is_undone).collect::<Vec<_>>()
@@ -410,7 +436,7 @@ fn changes_that_undo_each_other_are_known_as_such() {
 #[test]
 fn a_large_row_does_not_make_its_statement_too_long() {
     let change = Change { table: CHILD, before: None, after: Some([Some(1), None, Some(1)]) };
-    let mut admission = Admission::new(Definitions);
+    let mut admission = Admission::new(KEYED);
     let admitted = admission.admit_now(transaction(1, &[change]), None, true).expect("known");
     let layout = &admitted.changes.as_ref().expect("rows").blocks[0].layout;
     let head = EventHead {

@@ -176,7 +176,7 @@ impl StatementWriter {
         set_size(&mut self.rows, self.last);
     }
 
-    fn end_statement(&mut self) {
+    pub(super) fn end_statement(&mut self) {
         if self.rows.is_empty() {
             return;
         }

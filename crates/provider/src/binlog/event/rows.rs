@@ -142,7 +142,7 @@ impl<'a> RowsEvent<'a> {
 }
 
 /// One column of a row image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Field<'a> {
     /// The image does not have the column.
     Absent,

@@ -1,0 +1,177 @@
+//! Rows that one event updates more than once. Pure.
+//!
+//! In a table without a primary key and without a unique key of NOT NULL columns, the server finds the rows of an event
+//! by a hash of their columns. After an update it looks for the new row in the hash, and updates it again at once
+//! (`Rows_log_event::do_scan_and_update` in sql/log_event.cc). Two mistakes follow, in a BINLOG statement as on a replica
+//! of MySQL's own:
+//!
+//! - The old value of a BLOB, TEXT, JSON, GEOMETRY or VECTOR column lies in the buffer that takes the new value. If both
+//!   have the same length, the storage engine sees no change, and the second update is lost without an error.
+//! - Of several updates that begin with the same row, it takes any. Where a row returns to what it was and changes
+//!   again, the others may then find no row.
+//!
+//! In events of their own all of them arrive.
+
+use std::hash::BuildHasher as _;
+
+use csa_provider::binlog::{
+    Column, ColumnType, EventError, Field, RawEvent, RowsEvent, RowsKind, TableMap,
+};
+use foldhash::{HashSet, HashSetExt as _};
+
+/// One row's images in an event.
+struct Update<'a> {
+    before: Vec<Field<'a>>,
+    /// The image, with the old values of columns that it lacks.
+    after: Vec<Field<'a>>,
+    /// The end of its images.
+    end: usize,
+    /// It may change a value that the server keeps outside of the row.
+    changes_large: bool,
+}
+
+/// Returns an event of updates in parts that the server can apply. The last part alone ends the statement, if the event
+/// does. Returns `None` for an event that can stay as it is.
+///
+/// # Errors
+/// Malformed bytes.
+pub(super) fn divided(
+    event: &RawEvent,
+    map: &TableMap<'_>,
+) -> Result<Option<Vec<RawEvent>>, EventError> {
+    let rows = RowsEvent::parse_any(event.event_type(), event.body())?;
+    let Some(rows) = rows.filter(|rows| rows.kind == RowsKind::Update) else { return Ok(None) };
+    let columns = map.columns()?;
+    if !may_update_again(&columns, &rows)? {
+        return Ok(None);
+    }
+    let ends = ends(&updates(&columns, &rows)?);
+    Ok((ends.len() > 1).then(|| cut(event, &rows, &ends)))
+}
+
+/// Returns true if some row before may be another row after. Keeps no row, because hardly any event has one.
+fn may_update_again(columns: &[Column], rows: &RowsEvent<'_>) -> Result<bool, EventError> {
+    let state = foldhash::fast::FixedState::default();
+    let hash = |row: &[Field<'_>]| state.hash_one(row);
+    let (mut befores, mut afters) = (Vec::new(), HashSet::new());
+    let mut may_be_equal = false;
+    each_row(columns, rows, |before, after, _| {
+        may_be_equal |= after.iter().any(|field| matches!(field, Field::JsonDiff(_)));
+        befores.push(hash(before));
+        afters.insert(hash(after));
+    })?;
+    let is_repeated = || befores.iter().any(|before| afters.contains(before));
+    Ok(befores.len() > 1 && (may_be_equal || is_repeated()))
+}
+
+fn updates<'a>(columns: &[Column], rows: &RowsEvent<'a>) -> Result<Vec<Update<'a>>, EventError> {
+    let mut updates = Vec::new();
+    each_row(columns, rows, |before, after, end| {
+        let mut values = columns.iter().zip(before).zip(after);
+        updates.push(Update {
+            changes_large: values.any(|((column, old), new)| is_large(column) && old != new),
+            before: before.to_vec(),
+            after: after.to_vec(),
+            end,
+        });
+    })?;
+    Ok(updates)
+}
+
+/// Calls `found` with each row before and after, and the end of its images.
+fn each_row<'a>(
+    columns: &[Column],
+    rows: &RowsEvent<'a>,
+    mut found: impl FnMut(&[Field<'a>], &[Field<'a>], usize),
+) -> Result<(), EventError> {
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let mut end = 0;
+    while let Some(rest) = rows.images.get(end..).filter(|rest| !rest.is_empty()) {
+        let length = rows.read_row(columns, rest, &mut before, &mut after)?;
+        // Images without columns, which no server writes.
+        if length == 0 {
+            break;
+        }
+        end += length;
+        for (new, old) in after.iter_mut().zip(&before) {
+            if *new == Field::Absent {
+                *new = *old;
+            }
+        }
+        found(&before, &after, end);
+    }
+    Ok(())
+}
+
+/// Returns true if the server keeps a pointer to the value in its row.
+const fn is_large(column: &Column) -> bool {
+    matches!(
+        column.column_type,
+        ColumnType::Blob(_) | ColumnType::Json(_) | ColumnType::Geometry(_) | ColumnType::Vector(_)
+    )
+}
+
+/// Returns where each part ends in the images.
+///
+/// The order of updates in a part does not matter: the server takes any that it finds in the hash. So a part must have no
+/// row that is updated to a row before it, and no second update of a row that changes a large value.
+fn ends(updates: &[Update<'_>]) -> Vec<usize> {
+    let compared = compared(updates);
+    let (mut ends, mut last) = (Vec::new(), 0);
+    let (mut befores, mut large_befores) = (HashSet::new(), HashSet::new());
+    let mut afters = HashSet::new();
+    for update in updates {
+        let (before, after) = (key(&update.before, &compared), key(&update.after, &compared));
+        let is_second = afters.contains(&before);
+        if is_second && (update.changes_large || befores.contains(&after))
+            || large_befores.contains(&after)
+        {
+            ends.push(last);
+            befores.clear();
+            large_befores.clear();
+            afters.clear();
+        }
+        if update.changes_large {
+            large_befores.insert(before.clone());
+        }
+        befores.insert(before);
+        afters.insert(after);
+        last = update.end;
+    }
+    ends.push(last);
+    ends
+}
+
+/// Returns which columns tell rows apart: not those with changes of JSON documents, whose outcome is not known.
+fn compared(updates: &[Update<'_>]) -> Vec<bool> {
+    let width = updates.first().map_or(0, |update| update.after.len());
+    let is_known = |column| {
+        let after = updates.iter().map(|update| update.after.get(column));
+        !after.flatten().any(|field| matches!(field, Field::JsonDiff(_)))
+    };
+    (0..width).map(is_known).collect()
+}
+
+fn key<'a>(row: &[Field<'a>], compared: &[bool]) -> Vec<Field<'a>> {
+    row.iter().zip(compared).filter(|(_, compared)| **compared).map(|(field, _)| *field).collect()
+}
+
+fn cut(event: &RawEvent, rows: &RowsEvent<'_>, ends: &[usize]) -> Vec<RawEvent> {
+    let body = event.body();
+    let head = body.get(..rows.images_at).unwrap_or_default();
+    let starts = [0].iter().chain(ends);
+    let parts = starts.zip(ends).map(|(&start, &end)| {
+        let images = rows.images.get(start..end).unwrap_or_default();
+        let mut body = [head, images].concat();
+        if end < rows.images.len()
+            && let Some(flags) = body.get_mut(TableMap::ID_LEN)
+        {
+            *flags &= !(RowsEvent::STATEMENT_END as u8);
+        }
+        event.with_body(&body)
+    });
+    parts.collect()
+}
+
+#[cfg(test)]
+mod tests;

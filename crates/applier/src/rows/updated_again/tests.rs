@@ -1,0 +1,187 @@
+//! Random updates of a table without a key, applied by a model of the server's hash scan.
+
+use std::collections::HashMap;
+
+use csa_provider::binlog::{EventType, TableMap};
+use csa_provider::test_util::event;
+use proptest::prelude::*;
+
+use super::*;
+
+/// `t (a INT, b TEXT)`.
+type Row = (u8, &'static str);
+
+const TEXTS: [&str; 3] = ["x", "y", "long"];
+
+/// The body of its table map.
+fn table_map() -> Vec<u8> {
+    let mut body = vec![7, 0, 0, 0, 0, 0, 1, 0, 1, b'd', 0, 1, b't', 0];
+    // INT and BLOB with two bytes of length.
+    body.extend([2, 3, 252, 1, 2, 0b11]);
+    body
+}
+
+fn image((a, b): Row) -> Vec<u8> {
+    let length = u16::try_from(b.len()).unwrap().to_le_bytes();
+    [&[0, a, 0, 0, 0], length.as_slice(), b.as_bytes()].concat()
+}
+
+/// An event of updates whose images have these columns.
+fn event_of(columns: [u8; 2], images: &[u8]) -> RawEvent {
+    let head = [7, 0, 0, 0, 0, 0, 1, 0, 2, 0, 2];
+    event(EventType::UPDATE_ROWS, &[&head, columns.as_slice(), images].concat())
+}
+
+fn update_event(updates: &[(Row, Row)]) -> RawEvent {
+    let images = updates.iter().map(|(before, after)| [image(*before), image(*after)].concat());
+    event_of([0b11, 0b11], &images.collect::<Vec<_>>().concat())
+}
+
+fn parts(event: &RawEvent) -> Vec<RawEvent> {
+    let map = table_map();
+    let divided = divided(event, &TableMap::parse(&map).unwrap()).unwrap();
+    divided.unwrap_or_else(|| vec![event.clone()])
+}
+
+/// The updates in an event.
+fn read(event: &RawEvent) -> Vec<(Row, Row)> {
+    let map = table_map();
+    let columns = TableMap::parse(&map).unwrap().columns().unwrap();
+    let rows = RowsEvent::parse_any(event.event_type(), event.body()).unwrap().unwrap();
+    let row = |fields: &[Field<'_>]| -> Row {
+        let [Field::Bytes(a), Field::Bytes(b)] = fields else { panic!("{fields:?}") };
+        let text = TEXTS.into_iter().find(|text| text.as_bytes() == *b).unwrap();
+        (a[0], text)
+    };
+    updates(&columns, &rows).unwrap().iter().map(|u| (row(&u.before), row(&u.after))).collect()
+}
+
+/// Updates as a server makes them that has to find the rows by a hash.
+fn hash_scan(table: &mut [Row], updates: &[(Row, Row)]) -> Result<(), &'static str> {
+    let mut hash: HashMap<Row, Vec<Row>> = HashMap::new();
+    for (before, after) in updates {
+        hash.entry(*before).or_default().push(*after);
+    }
+    for stored in table {
+        let (mut seen, mut is_again) = (*stored, false);
+        while let Some(after) = hash.get_mut(&seen).and_then(Vec::pop) {
+            stored.0 = after.0;
+            // The old text lies where the new one is, so the engine compares the new one with itself.
+            if !is_again || seen.1.len() != after.1.len() {
+                stored.1 = after.1;
+            }
+            (seen, is_again) = (after, true);
+        }
+    }
+    match hash.values().all(Vec::is_empty) {
+        true => Ok(()),
+        false => Err("1032"),
+    }
+}
+
+/// The updates one after the other, each of the first row that is equal.
+fn one_by_one(table: &mut [Row], updates: &[(Row, Row)]) {
+    for (before, after) in updates {
+        *table.iter_mut().find(|row| *row == before).unwrap() = *after;
+    }
+}
+
+/// Some rows, and updates of them: number of the row, and what it becomes.
+fn any_updates() -> impl Strategy<Value = (Vec<Row>, Vec<(Row, Row)>)> {
+    let row = || (0..2_u8, prop::sample::select(&TEXTS));
+    let changes = prop::collection::vec((any::<prop::sample::Index>(), row()), 1..8);
+    (prop::collection::vec(row(), 1..5), changes).prop_map(|(table, changes)| {
+        let mut now = table.clone();
+        let updates = changes.into_iter().map(|(row, after)| {
+            let before = std::mem::replace(row.get_mut(&mut now), after);
+            (before, after)
+        });
+        // The server logs no update that changes nothing.
+        let updates = updates.filter(|(before, after)| before != after).collect();
+        (table, updates)
+    })
+}
+
+proptest! {
+    #[test]
+    fn all_updates_arrive((table, updates) in any_updates()) {
+        let (mut wanted, mut target) = (table.clone(), table);
+        one_by_one(&mut wanted, &updates);
+        let parts = parts(&update_event(&updates));
+        prop_assert_eq!(parts.iter().flat_map(read).collect::<Vec<_>>(), updates);
+        for part in &parts {
+            prop_assert_eq!(hash_scan(&mut target, &read(part)), Ok(()));
+        }
+        wanted.sort_unstable();
+        target.sort_unstable();
+        prop_assert_eq!(target, wanted);
+    }
+}
+
+#[test]
+fn only_what_goes_wrong_is_divided() {
+    let cases = [
+        // Another row, a text of the same row, and a row that becomes another.
+        (vec![((1, "x"), (1, "y")), ((2, "x"), (2, "y"))], vec![2]),
+        (vec![((1, "x"), (2, "x")), ((2, "x"), (2, "y"))], vec![1, 1]),
+        (vec![((2, "x"), (2, "y")), ((1, "x"), (2, "x"))], vec![1, 1]),
+        // All rows of a table without large values: each event costs a scan of the table.
+        (vec![((1, "x"), (2, "x")), ((2, "x"), (3, "x")), ((3, "x"), (4, "x"))], vec![3]),
+        (vec![((1, "x"), (2, "x")), ((2, "x"), (1, "x")), ((1, "x"), (4, "x"))], vec![1, 2]),
+        (vec![((1, "x"), (1, "y"))], vec![1]),
+    ];
+    for (updates, wanted) in cases {
+        let parts = parts(&update_event(&updates));
+        let lengths: Vec<usize> = parts.iter().map(|part| read(part).len()).collect();
+        assert_eq!(lengths, wanted, "{updates:?}");
+    }
+}
+
+#[test]
+fn the_model_loses_what_the_server_loses() {
+    let mut table = [(1, "x")];
+    let updates = [((1, "x"), (2, "x")), ((2, "x"), (2, "y"))];
+    assert_eq!((hash_scan(&mut table, &updates), table), (Ok(()), [(2, "x")]));
+    let mut table = [(1, "x")];
+    let updates = [((1, "x"), (2, "x")), ((2, "x"), (1, "x")), ((1, "x"), (3, "x"))];
+    assert_eq!(hash_scan(&mut table, &updates), Err("1032"));
+}
+
+#[test]
+fn the_last_part_alone_ends_the_statement() {
+    let updates = [((1, "x"), (2, "x")), ((2, "x"), (2, "y")), ((2, "y"), (3, "x"))];
+    let mut event = update_event(&updates);
+    for ends in [false, true] {
+        let mut body = event.body().to_vec();
+        body[TableMap::ID_LEN] = RowsEvent::NO_FOREIGN_KEY_CHECKS as u8 | u8::from(ends);
+        event = event.with_body(&body);
+        let flags =
+            parts(&event).iter().map(|part| part.body()[TableMap::ID_LEN]).collect::<Vec<_>>();
+        assert_eq!(flags, [2, 2, 2 | u8::from(ends)]);
+    }
+}
+
+/// `binlog_row_image=MINIMAL`: the row after has the changed columns only.
+#[test]
+fn columns_that_an_image_lacks_have_their_old_values() {
+    let after = |a: u8| [0, a, 0, 0, 0];
+    let rows = [
+        [image((1, "x")), after(2).to_vec()].concat(),
+        [image((2, "x")), after(1).to_vec()].concat(),
+        [image((1, "x")), after(3).to_vec()].concat(),
+    ];
+    let parts = parts(&event_of([0b11, 0b01], &rows.concat()));
+    assert_eq!(parts.len(), 2);
+}
+
+#[test]
+fn malformed_events_are_no_reason_to_stop_here() {
+    let whole = update_event(&[((1, "x"), (2, "x")), ((2, "x"), (2, "y"))]);
+    let map = table_map();
+    let map = TableMap::parse(&map).unwrap();
+    for length in 0..whole.body().len() {
+        let _ = divided(&whole.with_body(&whole.body()[..length]), &map);
+    }
+    // No columns at all, which would be rows without end.
+    assert!(divided(&event_of([0, 0], &[0; 4]), &map).unwrap().is_none());
+}

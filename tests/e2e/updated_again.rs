@@ -1,0 +1,104 @@
+//! Rows that one statement updates more than once, which the source logs in one event.
+
+use csa_tests::{Server, compare, eventually};
+use mysql_async::Conn;
+
+use crate::DRAIN;
+use crate::values::{equal, run, three};
+
+/// Types that the server keeps outside of a row, and one that it doesn't, with three values of the same length.
+const TYPES: [(&str, [&str; 3]); 6] = [
+    ("TEXT", ["'abc'", "'def'", "'ghi'"]),
+    ("BLOB", ["x'000102'", "x'5c2700'", "x'ffffff'"]),
+    ("JSON", [DOCUMENT, "JSON_SET(y.b,'$.a',22)", "JSON_SET(y.b,'$.a',33)"]),
+    ("GEOMETRY", ["POINT(0,0)", "POINT(1,0)", "ST_GeomFromText('POINT(7 1)',4326)"]),
+    ("VECTOR(1)", ["x'00000000'", "x'0000803f'", "x'00000040'"]),
+    ("VARCHAR(9)", ["'abc'", "'def'", "'ghi'"]),
+];
+/// Long, so that a change of it is logged as a change.
+const DOCUMENT: &str = "JSON_OBJECT('a',11,'b',REPEAT('b',99))";
+
+const KEYS: [&str; 4] = ["", ", KEY (k)", ", UNIQUE (k)", ", PRIMARY KEY (k)"];
+
+const FULL_IMAGES: [&str; 2] = [
+    "binlog_row_image=FULL, binlog_row_value_options=''",
+    "binlog_row_image=FULL, binlog_row_value_options=PARTIAL_JSON",
+];
+const OTHER_IMAGES: [&str; 2] = ["binlog_row_image=MINIMAL", "binlog_row_image=NOBLOB"];
+
+/// The error of a replica of MySQL's own; empty if it has none.
+const ERROR: &str = "SELECT COALESCE(GROUP_CONCAT(LAST_ERROR_MESSAGE), '') FROM \
+    performance_schema.replication_applier_status_by_worker WHERE LAST_ERROR_NUMBER <> 0";
+
+/// MySQL's own replicas lose some of these updates, and stop at others, where they find the rows by a hash.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_a_statement_updates_twice_arrive() {
+    let (source, images, statements, daemon) = three().await;
+    // It gets them from the target's binary log.
+    let downstream = Server::start("downstream", &[]);
+    downstream.follow(&images).await;
+    let mut conn = source.conn().await;
+    run(&mut conn, "CREATE DATABASE v").await;
+    for (table, (kind, key, values)) in tables() {
+        create(&mut conn, table, kind, key, values).await;
+    }
+    for image in FULL_IMAGES {
+        update(&mut conn, image).await;
+    }
+    equal(&source, [&images, &statements], &daemon).await;
+    let executed = images.gtid_executed().await;
+    eventually("the target's replica follows", DRAIN, async || {
+        let error: String = downstream.value(ERROR).await;
+        assert_eq!(error, "");
+        downstream.gtid_executed().await == executed
+    })
+    .await;
+    compare(&source, &downstream).await;
+    drop(downstream);
+    // The target logs in one event what the source logged in several.
+    for image in OTHER_IMAGES {
+        update(&mut conn, image).await;
+    }
+    equal(&source, [&images, &statements], &daemon).await;
+}
+
+/// Returns the number, type, key and values of each table.
+fn tables() -> impl Iterator<Item = (usize, (&'static str, &'static str, [&'static str; 3]))> {
+    let all = TYPES.into_iter().flat_map(|(kind, values)| KEYS.map(|key| (kind, key, values)));
+    all.enumerate()
+}
+
+async fn create(conn: &mut Conn, table: usize, kind: &str, key: &str, values: [&str; 3]) {
+    let [first, second, third] = values;
+    run(conn, &format!("CREATE TABLE v.t{table} (k INT, a INT, b {kind}{key})")).await;
+    run(conn, &format!("INSERT INTO v.t{table} VALUES (1,1,{first}),(2,2,{first})")).await;
+    if !key.contains("PRIMARY") {
+        run(conn, &format!("INSERT INTO v.t{table} VALUES (NULL,3,{first})")).await;
+    }
+    // Changes the large value, and the other one, several times; then it is what it was, and changes again.
+    let updates = [
+        &format!("b={second}"),
+        &format!("b={third}"),
+        "a=a+1",
+        "a=a-1",
+        &format!("b={second}, a=a+1"),
+        "a=a-1",
+        "a=a+10",
+    ];
+    let updates = updates.map(|update| format!("UPDATE v.t{table} y SET {update};")).concat();
+    let function =
+        format!("CREATE FUNCTION v.f{table}() RETURNS INT DETERMINISTIC MODIFIES SQL DATA");
+    run(conn, &format!("{function} BEGIN {updates} RETURN 0; END")).await;
+}
+
+async fn update(conn: &mut Conn, image: &str) {
+    run(conn, &format!("SET {image}")).await;
+    for (table, (_, _, [_, second, third])) in tables() {
+        // Both aliases are the same row.
+        let both = format!("UPDATE v.t{table} x, v.t{table} y SET x.a=x.a+100");
+        for value in [second, third] {
+            run(conn, &format!("{both}, y.b={value} WHERE x.k=1 AND y.k=1")).await;
+        }
+        run(conn, &format!("DO v.f{table}()")).await;
+    }
+}
