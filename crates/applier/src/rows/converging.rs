@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use csa_provider::binlog::{
-    EventHeader, EventType, RawEvent, RowsEvent, RowsKind, TableMap, is_full_image, scan_image,
+    EventHeader, EventType, RawEvent, RowsEvent, RowsKind, TableMap, UpdatedRow,
 };
 
 use csa_provider::seams::planted::{Bug, is_planted};
@@ -45,9 +45,6 @@ struct Mapped {
     is_related: bool,
     map: RawEvent,
 }
-
-/// A row's images in an update.
-type UpdatedRow<'a> = (&'a [u8], &'a [u8]);
 
 /// Row images for one BINLOG statement.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -157,7 +154,7 @@ fn write_converging(
     out: &mut Vec<u8>,
 ) -> Result<usize> {
     let map = TableMap::parse(map.body()).map_err(Error::UnreadableRows)?;
-    check_columns(&map, event, rows)?;
+    check_columns(&map, rows)?;
     match rows.kind {
         RowsKind::Update if !is_planted(Bug::ConvergingUpdateKept) => {
             write_update(&map, event, rows, out)
@@ -184,12 +181,8 @@ fn uncheck_foreign_keys(events: &mut [u8], begin: usize) {
 }
 
 /// Refuses images from which the row can't be made as a whole.
-fn check_columns(map: &TableMap<'_>, event: &RawEvent, rows: &RowsEvent<'_>) -> Result<()> {
-    let has_all = |bitmap: &[u8]| is_full_image(bitmap, rows.width);
-    let is_whole = event.event_type() != EventType::PARTIAL_UPDATE_ROWS
-        && (rows.kind == RowsKind::Write || has_all(rows.before))
-        && (rows.kind == RowsKind::Delete || has_all(rows.after));
-    if is_whole {
+fn check_columns(map: &TableMap<'_>, rows: &RowsEvent<'_>) -> Result<()> {
+    if rows.has_whole_images() {
         return Ok(());
     }
     let (schema, table) = dml::name_of(map);
@@ -210,7 +203,8 @@ fn write_update(
     rows: &RowsEvent<'_>,
     out: &mut Vec<u8>,
 ) -> Result<usize> {
-    let updated = updated_rows(map, rows)?;
+    let columns = map.columns().map_err(Error::UnreadableRows)?;
+    let updated = rows.updated_rows(&columns).map_err(Error::UnreadableRows)?;
     let written: HashSet<&[u8]> = updated.iter().map(|(_, after)| *after).collect();
     let is_changed_twice =
         updated.iter().any(|(before, after)| before != after && written.contains(before));
@@ -228,27 +222,6 @@ fn write_update(
         set_statement_end(out, last);
     }
     Ok(last)
-}
-
-fn updated_rows<'a>(map: &TableMap<'_>, rows: &RowsEvent<'a>) -> Result<Vec<UpdatedRow<'a>>> {
-    let columns = map.columns().map_err(Error::UnreadableRows)?;
-    let mut rest = rows.images;
-    let mut image = |bitmap| -> Result<&'a [u8]> {
-        let length = scan_image(&columns, bitmap, rest, &[], |_, _| {});
-        let length = length.map_err(Error::UnreadableRows)?;
-        let image = rest.split_at_checked(length);
-        let (image, remaining) = image.ok_or(Error::Broken(Invariant::RowLiesInItsEvent))?;
-        rest = remaining;
-        Ok(image)
-    };
-    let mut found = Vec::new();
-    let mut length = 0;
-    while length < rows.images.len() {
-        let row = (image(rows.before)?, image(rows.after)?);
-        length += row.0.len() + row.1.len();
-        found.push(row);
-    }
-    Ok(found)
 }
 
 /// Writes an event of this kind with the rows' images before, or those after.

@@ -52,16 +52,24 @@ pub(super) fn divided(
 /// Returns true if some row before may be another row after. Keeps no row, because hardly any event has one.
 fn may_update_again(columns: &[Column], rows: &RowsEvent<'_>) -> Result<bool, EventError> {
     let state = foldhash::fast::FixedState::default();
-    let hash = |row: &[Field<'_>]| state.hash_one(row);
     let (mut befores, mut afters) = (Vec::new(), HashSet::new());
-    let mut may_be_equal = false;
-    each_row(columns, rows, |before, after, _| {
-        may_be_equal |= after.iter().any(|field| matches!(field, Field::JsonDiff(_)));
-        befores.push(hash(before));
-        afters.insert(hash(after));
-    })?;
-    let is_repeated = || befores.iter().any(|before| afters.contains(before));
-    Ok(befores.len() > 1 && (may_be_equal || is_repeated()))
+    if rows.has_whole_images() {
+        for (before, after) in rows.updated_rows(columns)? {
+            befores.push(state.hash_one(before));
+            afters.insert(state.hash_one(after));
+        }
+    } else {
+        let mut may_be_equal = false;
+        each_row(columns, rows, |before, after, _| {
+            may_be_equal |= after.iter().any(|field| matches!(field, Field::JsonDiff(_)));
+            befores.push(state.hash_one(before));
+            afters.insert(state.hash_one(after));
+        })?;
+        if may_be_equal {
+            return Ok(befores.len() > 1);
+        }
+    }
+    Ok(befores.len() > 1 && befores.iter().any(|before| afters.contains(before)))
 }
 
 fn updates<'a>(columns: &[Column], rows: &RowsEvent<'a>) -> Result<Vec<Update<'a>>, EventError> {

@@ -13,8 +13,8 @@ pub use event::{
     ChecksumAlgorithm, Column, ColumnType, ColumnValue, Date, DateTime, EventError, EventHeader,
     EventType, Field, FormatDescription, JsonDiff, JsonForm, JsonOperation, JsonValue, OldTemporal,
     PayloadEvents, QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext,
-    TableMap, Time, TransactionHeader, TransactionPayload, Value, ValueColumn, ValueType,
-    XaPrepareEvent, charset_of, collation_name, is_full_image, scan_image,
+    TableMap, Time, TransactionHeader, TransactionPayload, UpdatedRow, Value, ValueColumn,
+    ValueType, XaPrepareEvent, charset_of, collation_name, is_full_image, scan_image,
 };
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
 pub use version::version_numbers;

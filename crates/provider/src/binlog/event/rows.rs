@@ -36,6 +36,9 @@ pub struct RowsEvent<'a> {
     pub images: &'a [u8],
 }
 
+/// A row's images in an update, before and after.
+pub type UpdatedRow<'a> = (&'a [u8], &'a [u8]);
+
 impl<'a> RowsEvent<'a> {
     // Bits of the server's `Rows_event::enum_flag`.
     pub const STATEMENT_END: u16 = 1;
@@ -106,6 +109,41 @@ impl<'a> RowsEvent<'a> {
             images_at,
             images,
         })
+    }
+
+    /// Returns true if every image has all columns as plain values.
+    #[must_use]
+    pub fn has_whole_images(&self) -> bool {
+        !self.partial
+            && (self.kind == RowsKind::Write || is_full_image(self.before, self.width))
+            && (self.kind == RowsKind::Delete || is_full_image(self.after, self.width))
+    }
+
+    /// Returns the images before and after of each row, of an event of updates without partial ones.
+    ///
+    /// # Errors
+    /// Malformed bytes.
+    pub fn updated_rows(&self, columns: &[Column]) -> Result<Vec<UpdatedRow<'a>>, EventError> {
+        let mut rest = self.images;
+        let mut image = |bitmap| -> Result<&'a [u8], EventError> {
+            let length = scan_image(columns, bitmap, rest, &[], |_, _| {})?;
+            let image = rest.split_at_checked(length).ok_or_else(|| cut(length))?;
+            rest = image.1;
+            Ok(image.0)
+        };
+        let mut found = Vec::new();
+        let mut length = 0;
+        while length < self.images.len() {
+            let row = (image(self.before)?, image(self.after)?);
+            let row_length = row.0.len() + row.1.len();
+            // Images without columns, which no server writes, would have no end.
+            if row_length == 0 {
+                return Err(cut(length));
+            }
+            length += row_length;
+            found.push(row);
+        }
+        Ok(found)
     }
 
     /// Reads the row at the start of `bytes`: the fields of both images, as far as the kind has them.
