@@ -298,7 +298,11 @@ impl<'a> Daemon<'a> {
         let executed = commits.executed();
         if outcome.is_err() || stop.is_cancelled() {
             gate.rest(&executed);
-            return outcome.map(|()| End::Stopped);
+            return match outcome {
+                // The stop ended a statement's wait for a lock.
+                Err(Error::Stopping) if stop.is_cancelled() => Ok(End::Stopped),
+                outcome => outcome.map(|()| End::Stopped),
+            };
         }
         let read_to = match &intake {
             IntakeEnd::Until(until) => Some(until),
