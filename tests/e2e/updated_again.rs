@@ -1,13 +1,14 @@
 //! Rows that one statement updates more than once, which the source logs in one event.
 
-use csa_tests::{Server, compare, eventually};
+use csa_tests::{Daemon, Server, compare, eventually};
 use mysql_async::Conn;
 
 use crate::DRAIN;
 use crate::values::{equal, run, three};
+use crate::versions::Version;
 
 /// Types that the server keeps outside of a row, and one that it doesn't, with three values of the same length.
-const TYPES: [(&str, [&str; 3]); 6] = [
+const TYPES: [Type; 6] = [
     ("TEXT", ["'abc'", "'def'", "'ghi'"]),
     ("BLOB", ["x'000102'", "x'5c2700'", "x'ffffff'"]),
     ("JSON", [DOCUMENT, "JSON_SET(y.b,'$.a',22)", "JSON_SET(y.b,'$.a',33)"]),
@@ -17,6 +18,9 @@ const TYPES: [(&str, [&str; 3]); 6] = [
 ];
 /// Long, so that a change of it is logged as a change.
 const DOCUMENT: &str = "JSON_OBJECT('a',11,'b',REPEAT('b',99))";
+
+/// A type, and three values.
+type Type = (&'static str, [&'static str; 3]);
 
 const KEYS: [&str; 4] = ["", ", KEY (k)", ", UNIQUE (k)", ", PRIMARY KEY (k)"];
 
@@ -39,11 +43,9 @@ async fn rows_that_a_statement_updates_twice_arrive() {
     downstream.follow(&images).await;
     let mut conn = source.conn().await;
     run(&mut conn, "CREATE DATABASE v").await;
-    for (table, (kind, key, values)) in tables() {
-        create(&mut conn, table, kind, key, values).await;
-    }
+    create(&mut conn, &TYPES).await;
     for image in FULL_IMAGES {
-        update(&mut conn, image).await;
+        update(&mut conn, &TYPES, image).await;
     }
     equal(&source, [&images, &statements], &daemon).await;
     let executed = images.gtid_executed().await;
@@ -57,43 +59,65 @@ async fn rows_that_a_statement_updates_twice_arrive() {
     drop(downstream);
     // The target logs in one event what the source logged in several.
     for image in OTHER_IMAGES {
-        update(&mut conn, image).await;
+        update(&mut conn, &TYPES, image).await;
     }
     equal(&source, [&images, &statements], &daemon).await;
 }
 
-/// Returns the number, type, key and values of each table.
-fn tables() -> impl Iterator<Item = (usize, (&'static str, &'static str, [&'static str; 3]))> {
-    let all = TYPES.into_iter().flat_map(|(kind, values)| KEYS.map(|key| (kind, key, values)));
-    all.enumerate()
-}
-
-async fn create(conn: &mut Conn, table: usize, kind: &str, key: &str, values: [&str; 3]) {
-    let [first, second, third] = values;
-    run(conn, &format!("CREATE TABLE v.t{table} (k INT, a INT, b {kind}{key})")).await;
-    run(conn, &format!("INSERT INTO v.t{table} VALUES (1,1,{first}),(2,2,{first})")).await;
-    if !key.contains("PRIMARY") {
-        run(conn, &format!("INSERT INTO v.t{table} VALUES (NULL,3,{first})")).await;
+/// 8.0 finds rows by a hash only where an option says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_a_statement_updates_twice_arrive_on_an_older_server() {
+    let types: Vec<Type> = TYPES.into_iter().filter(|(kind, _)| !kind.starts_with("VEC")).collect();
+    let search = "--slave-rows-search-algorithms=INDEX_SCAN,HASH_SCAN";
+    let source = Version::V8031.start("source", &[]);
+    let target = Version::V8031.start("target", &[search]);
+    let daemon = Daemon::builder(&source, &target).set("applier.executor", "row-image").start();
+    let mut conn = source.conn().await;
+    run(&mut conn, "CREATE DATABASE v").await;
+    create(&mut conn, &types).await;
+    for image in [FULL_IMAGES[0], FULL_IMAGES[1], OTHER_IMAGES[0]] {
+        update(&mut conn, &types, image).await;
     }
-    // Changes the large value, and the other one, several times; then it is what it was, and changes again.
-    let updates = [
-        &format!("b={second}"),
-        &format!("b={third}"),
-        "a=a+1",
-        "a=a-1",
-        &format!("b={second}, a=a+1"),
-        "a=a-1",
-        "a=a+10",
-    ];
-    let updates = updates.map(|update| format!("UPDATE v.t{table} y SET {update};")).concat();
-    let function =
-        format!("CREATE FUNCTION v.f{table}() RETURNS INT DETERMINISTIC MODIFIES SQL DATA");
-    run(conn, &format!("{function} BEGIN {updates} RETURN 0; END")).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
 }
 
-async fn update(conn: &mut Conn, image: &str) {
+/// Returns the number, type, key and values of each table.
+fn tables(types: &[Type]) -> impl Iterator<Item = (usize, &Type, &'static str)> {
+    types
+        .iter()
+        .flat_map(|kind| KEYS.map(|key| (kind, key)))
+        .enumerate()
+        .map(|(number, (kind, key))| (number, kind, key))
+}
+
+async fn create(conn: &mut Conn, types: &[Type]) {
+    for (table, (kind, [first, second, third]), key) in tables(types) {
+        run(conn, &format!("CREATE TABLE v.t{table} (k INT, a INT, b {kind}{key})")).await;
+        run(conn, &format!("INSERT INTO v.t{table} VALUES (1,1,{first}),(2,2,{first})")).await;
+        if !key.contains("PRIMARY") {
+            run(conn, &format!("INSERT INTO v.t{table} VALUES (NULL,3,{first})")).await;
+        }
+        // Changes the large value, and the other one, several times; then it is what it was, and changes again.
+        let updates = [
+            &format!("b={second}"),
+            &format!("b={third}"),
+            "a=a+1",
+            "a=a-1",
+            &format!("b={second}, a=a+1"),
+            "a=a-1",
+            "a=a+10",
+        ];
+        let updates = updates.map(|update| format!("UPDATE v.t{table} y SET {update};")).concat();
+        let function =
+            format!("CREATE FUNCTION v.f{table}() RETURNS INT DETERMINISTIC MODIFIES SQL DATA");
+        run(conn, &format!("{function} BEGIN {updates} RETURN 0; END")).await;
+    }
+}
+
+async fn update(conn: &mut Conn, types: &[Type], image: &str) {
     run(conn, &format!("SET {image}")).await;
-    for (table, (_, _, [_, second, third])) in tables() {
+    for (table, (_, [_, second, third]), _) in tables(types) {
         // Both aliases are the same row.
         let both = format!("UPDATE v.t{table} x, v.t{table} y SET x.a=x.a+100");
         for value in [second, third] {
