@@ -420,6 +420,7 @@ async fn what_only_a_lenient_source_stores() {
         "v.choice (id INT PRIMARY KEY, e ENUM('a','b') NOT NULL, f ENUM('x','y'), \
          u TEXT CHARACTER SET ucs2, g VARCHAR(1) AS (u) VIRTUAL)",
         "v.plain_choice (id INT PRIMARY KEY, e ENUM('a','b') NOT NULL, u TEXT CHARACTER SET ucs2)",
+        "v.vector (id INT PRIMARY KEY, v VECTOR(2) NOT NULL)",
     ] {
         run(&mut conn, &format!("CREATE TABLE {definition}")).await;
     }
@@ -435,8 +436,13 @@ async fn what_only_a_lenient_source_stores() {
                 .await;
             let plain = format!("INSERT INTO v.plain_choice VALUES ({n},'?',{text})");
             run(&mut conn, &plain).await;
+            run(&mut conn, &format!("INSERT INTO v.vector (id) VALUES ({n}),(-{n}-1)")).await;
         }
         for change in [
+            "UPDATE v.vector SET v=STRING_TO_VECTOR('[1,2]') WHERE id%4=1",
+            "UPDATE v.vector SET v=DEFAULT WHERE id%8=1",
+            "UPDATE v.vector SET id=id+100 WHERE id%4=2",
+            "DELETE FROM v.vector WHERE id%4=3",
             "UPDATE v.cut SET a=CONCAT('ö',a)",
             "UPDATE v.cut SET id=-id WHERE id%4=1",
             "DELETE FROM v.cut WHERE id%4=0",

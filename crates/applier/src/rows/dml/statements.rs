@@ -9,7 +9,7 @@ use super::packets::{PacketWriter, Settings};
 use super::plan::{PlannedColumn, PlannedKey, TablePlan};
 use super::warnings::Tolerated;
 use super::{Refusal, codes, unreadable};
-use crate::server::definitions::table::Generated;
+use crate::server::definitions::table::{Generated, TargetType};
 use csa_provider::server::Vendor;
 use csa_provider::sql_text::identifier;
 
@@ -22,6 +22,8 @@ pub(super) struct RowStatements<'p> {
     /// Beginning of the INSERT, and the values of columns that the images leave out.
     insert: Arc<[u8]>,
     implicit: Vec<u8>,
+    /// Columns of these values that only a lenient session stores.
+    implicit_lenient: Vec<&'p PlannedColumn<'p>>,
     /// Beginning of a DELETE by a list of keys, and its description for errors; by key.
     lists: Vec<(Arc<[u8]>, Arc<str>)>,
     pub(super) by_all: Arc<str>,
@@ -77,6 +79,7 @@ impl<'p> RowStatements<'p> {
             kind: rows.kind,
             insert: Arc::default(),
             implicit: Vec::new(),
+            implicit_lenient: Vec::new(),
             lists: lists.collect(),
             by_all: Arc::from(format!("{verb} {label}{by_all}")),
         };
@@ -127,6 +130,7 @@ impl<'p> RowStatements<'p> {
             }
         }
         let plan = self.plan;
+        let mut lenient = Vec::new();
         let mut add = |name: &'p str, value: &[u8]| {
             implicit.extend_from_slice(if names.is_empty() { b"" } else { b"," });
             implicit.extend_from_slice(value);
@@ -135,6 +139,9 @@ impl<'p> RowStatements<'p> {
         for (place, column) in plan.columns.iter().enumerate() {
             if !is_present(place) && !column.target.has_default {
                 add(&column.quoted, self.implicit_default(column)?);
+                if column.target.target_type == TargetType::Vector {
+                    lenient.push(column);
+                }
             }
         }
         if let Some(written) = written {
@@ -145,6 +152,7 @@ impl<'p> RowStatements<'p> {
         let head = format!("INSERT INTO {} ({}) VALUES ", self.plan.quoted, names.join(","));
         self.insert = head.into_bytes().into();
         self.implicit = implicit;
+        self.implicit_lenient = lenient;
         Ok(())
     }
 
@@ -154,7 +162,7 @@ impl<'p> RowStatements<'p> {
         writer: &mut PacketWriter,
     ) -> Result<(), Refusal> {
         let mut row = vec![b'('];
-        let mut zeros = Vec::new();
+        let mut lenient = self.implicit_lenient.clone();
         for (column, field) in self.plan.columns.iter().zip(after) {
             if column.target.generated != Generated::No || *field == Field::Absent {
                 continue;
@@ -163,15 +171,15 @@ impl<'p> RowStatements<'p> {
                 row.push(b',');
             }
             if self.push_assigned(column, field, &mut row)? {
-                zeros.push(column);
+                lenient.push(column);
             }
         }
         row.extend_from_slice(&self.implicit);
         row.push(b')');
-        match self.tolerating(&zeros) {
-            Some((lenient, tolerated)) => {
+        match self.tolerating(&lenient) {
+            Some((settings, tolerated)) => {
                 let text: [&[u8]; 2] = [&self.insert, &row];
-                writer.statement(lenient, &text, &self.by_all, Some(&tolerated));
+                writer.statement(settings, &text, &self.by_all, Some(&tolerated));
             }
             None => {
                 let tolerated = self.plan.computed.as_ref();
@@ -195,7 +203,7 @@ impl<'p> RowStatements<'p> {
         text.extend_from_slice(b" SET ");
         let start = text.len();
         let mut conditions = Vec::new();
-        let mut zeros = Vec::new();
+        let mut lenient = Vec::new();
         for (column, field) in self.plan.columns.iter().zip(after) {
             if column.target.generated != Generated::No {
                 continue;
@@ -220,7 +228,7 @@ impl<'p> RowStatements<'p> {
                     });
                     pushed.map_err(|what| self.refusal(column, codes::CONVERSION, what))?;
                 }
-                _ if self.push_assigned(column, field, &mut text)? => zeros.push(column),
+                _ if self.push_assigned(column, field, &mut text)? => lenient.push(column),
                 _ => {}
             }
         }
@@ -239,9 +247,9 @@ impl<'p> RowStatements<'p> {
         if key.is_none() {
             text.extend_from_slice(b" LIMIT 1");
         }
-        match self.tolerating(&zeros) {
-            Some((lenient, tolerated)) => {
-                writer.statement(lenient, &[&text], &what, Some(&tolerated));
+        match self.tolerating(&lenient) {
+            Some((settings, tolerated)) => {
+                writer.statement(settings, &[&text], &what, Some(&tolerated));
             }
             None => {
                 writer.statement(self.settings, &[&text], &what, self.plan.computed.as_ref());
@@ -250,14 +258,14 @@ impl<'p> RowStatements<'p> {
         Ok(())
     }
 
-    /// Settings for a row with the ENUM value 0 (no member): only a lenient session stores it, with a
-    /// warning.
-    fn tolerating(&self, zeros: &[&PlannedColumn<'_>]) -> Option<(Settings, Arc<Tolerated>)> {
-        if zeros.is_empty() {
+    /// Settings for a row with the ENUM value 0 (no member), or an empty VECTOR, in these columns: only a lenient session
+    /// stores it, with a warning.
+    fn tolerating(&self, lenient: &[&PlannedColumn<'_>]) -> Option<(Settings, Arc<Tolerated>)> {
+        if lenient.is_empty() {
             return None;
         }
         let mut tolerated = self.plan.computed.as_deref().cloned().unwrap_or_default();
-        tolerated.columns.extend(zeros.iter().map(|column| column.target.name.clone()));
+        tolerated.columns.extend(lenient.iter().map(|column| column.target.name.clone()));
         Some((Settings { strict: false, ..self.settings }, Arc::new(tolerated)))
     }
 

@@ -28,6 +28,12 @@ impl RowStatements<'_> {
                 return Err(unreadable("a change of a document where a document should be"));
             }
         };
+        // A source that is not strict stores it where a row leaves the column out. There is no literal for it.
+        let is_vector = column.target.target_type == TargetType::Vector;
+        if is_vector && bytes.is_empty() && !column.target.has_default {
+            out.extend_from_slice(b"DEFAULT");
+            return Ok(true);
+        }
         self.push_value(column, bytes, out)?;
         // ENUM value 0 is no member.
         let is_enum = matches!(column.value_type, ValueType::Enum { .. });
@@ -88,7 +94,8 @@ impl RowStatements<'_> {
             TargetType::Date | TargetType::DateTime { .. } | TargetType::Timestamp { .. } => {
                 b"'0000-00-00'"
             }
-            TargetType::Json | TargetType::Geometry | TargetType::Vector | TargetType::Other(_) => {
+            TargetType::Vector => b"DEFAULT",
+            TargetType::Json | TargetType::Geometry | TargetType::Other(_) => {
                 let what = "the source left it out, and it has no default on the target".to_owned();
                 return Err(self.refusal(column, codes::NO_DEFAULT, what));
             }

@@ -6,7 +6,7 @@ use crate::server::answer::Warning;
 /// Warnings that a statement which is not strict may give.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tolerated {
-    /// Columns that the target computes, and ENUM columns that get the value 0 (no member).
+    /// Columns that the target computes, ENUM columns with the value 0 (no member), and VECTOR columns with an empty one.
     pub(super) columns: Vec<String>,
     /// The target computes something when rows are written, if only for an index.
     pub(super) computes: bool,
@@ -36,7 +36,9 @@ impl Tolerated {
 /// Returns the column that a message names. A value before it may have any text, so the last match
 /// counts.
 pub(super) fn column_of(message: &str) -> Option<&str> {
-    let (_, rest) = message.rsplit_once("olumn '")?;
+    let without_default =
+        || message.strip_prefix("Field '")?.strip_suffix("' doesn't have a default value");
+    let Some((_, rest)) = message.rsplit_once("olumn '") else { return without_default() };
     rest.rsplit_once('\'').map(|(column, _)| column)
 }
 
@@ -55,6 +57,7 @@ mod tests {
         assert!(!takes(true, 1265, "Data truncated for column 'a' at row 2"));
         assert!(!takes(true, 1048, "Column 'a' cannot be null"));
         assert!(!takes(true, 1364, "Field 'a' doesn't have a default value"));
+        assert!(takes(false, 1364, "Field 'e' doesn't have a default value"));
         // A value may say anything.
         let quoting = "Incorrect string value: 'for column 'g' at row 1' for column 'a' at row 1";
         assert!(!takes(true, 1366, quoting));
