@@ -30,8 +30,8 @@ pub enum LinkError {
     TooLong(String),
     #[error("the server closed the connection")]
     Closed,
-    /// A dropped future or an exceeded limit left the rest of an answer on the link.
-    #[error("the rest of an earlier answer is still on the link; it can't be used any more")]
+    /// The link was lost, or a dropped future or an exceeded limit left the rest of an answer on it.
+    #[error("an earlier question got no whole answer on this link, so it can't be used any more")]
     OutOfStep,
 }
 
