@@ -359,10 +359,9 @@ impl Table {
 
     /// A statement may change a row by its keys more than once. Not where other tables refer to it: MySQL
     /// 9.7 leaves the children of a replaced row alone, logs a delete and an insert, and every replica,
-    /// MySQL's own included, cascades or refuses. And not where rows are found by a hash of all columns: a
-    /// replica, MySQL's own included, finds the row of the second change of an event by its first image.
+    /// MySQL's own included, cascades or refuses.
     pub(super) fn is_replaceable(&self) -> bool {
-        self.row_key && !["parent", "child", "tree"].contains(&self.name.as_str())
+        !["parent", "child", "tree"].contains(&self.name.as_str())
     }
 
     /// Returns the columns that many rows may change at once. Where rows are found by a hash of all
@@ -385,7 +384,10 @@ impl Table {
         let create = format!("CREATE TABLE {} ({}) {}", self.name, parts.join(", "), self.options);
         match self.hidden_key {
             false => vec![create],
+            // The server logs a statement of its own, in UTF-8 whatever the session's character set, and replicas,
+            // MySQL's own included, read it in the session's.
             true => vec![
+                "SET NAMES utf8mb4".to_owned(),
                 "SET sql_generate_invisible_primary_key=ON".to_owned(),
                 create,
                 "SET sql_generate_invisible_primary_key=OFF".to_owned(),
