@@ -17,7 +17,7 @@ use std::hash::BuildHasher as _;
 use csa_provider::binlog::{
     Column, ColumnType, EventError, Field, RawEvent, RowsEvent, RowsKind, TableMap,
 };
-use foldhash::{HashSet, HashSetExt as _};
+use foldhash::{HashMap, HashSet, HashSetExt as _};
 
 /// One row's images in an event.
 struct Update<'a> {
@@ -120,34 +120,86 @@ const fn is_large(column: &Column) -> bool {
 }
 
 /// Returns where each part ends in the images.
-///
-/// The order of updates in a part does not matter: the server takes any that it finds in the hash. So a part must have no
-/// row that is updated to a row before it, and no second update of a row that changes a large value.
 fn ends(updates: &[Update<'_>]) -> Vec<usize> {
     let compared = compared(updates);
     let (mut ends, mut last) = (Vec::new(), 0);
-    let (mut befores, mut large_befores) = (HashSet::new(), HashSet::new());
-    let mut afters = HashSet::new();
+    let mut part = Part::default();
     for update in updates {
         let (before, after) = (key(&update.before, &compared), key(&update.after, &compared));
-        let is_second = afters.contains(&before);
-        if is_second && (update.changes_large || befores.contains(&after))
-            || large_befores.contains(&after)
-        {
+        if !part.takes(&before, &after, update.changes_large) {
             ends.push(last);
-            befores.clear();
-            large_befores.clear();
-            afters.clear();
+            part = Part::default();
+            part.takes(&before, &after, update.changes_large);
         }
-        if update.changes_large {
-            large_befores.insert(before.clone());
-        }
-        befores.insert(before);
-        afters.insert(after);
         last = update.end;
     }
     ends.push(last);
     ends
+}
+
+/// Updates that the server can make in any order: it takes any that it finds in the hash. So no row changes its large
+/// values by a second update, and none becomes again what it was.
+#[derive(Default)]
+struct Part<'a> {
+    numbers: HashMap<Vec<Field<'a>>, usize>,
+    rows: Vec<KnownRow>,
+}
+
+/// A row as it is before or after an update.
+#[derive(Default)]
+struct KnownRow {
+    becomes: Vec<usize>,
+    is_after: bool,
+    /// An update changes its large values.
+    changes_large: bool,
+}
+
+impl<'a> Part<'a> {
+    /// A search through more rows costs more than another event.
+    const STEPS_MAX: usize = 1000;
+
+    /// Takes an update; returns `false` and takes nothing if it needs a part of its own. An empty part takes anything.
+    fn takes(&mut self, before: &[Field<'a>], after: &[Field<'a>], changes_large: bool) -> bool {
+        let (from, to) = (self.number(before), self.number(after));
+        let row = |number: usize| self.rows.get(number);
+        let is_second = row(from).is_some_and(|row| row.is_after);
+        if row(to).is_some_and(|row| row.changes_large)
+            || is_second && (changes_large || self.may_become(to, from))
+        {
+            return false;
+        }
+        if let Some(row) = self.rows.get_mut(from) {
+            row.becomes.push(to);
+            row.changes_large |= changes_large;
+        }
+        if let Some(row) = self.rows.get_mut(to) {
+            row.is_after = true;
+        }
+        true
+    }
+
+    fn number(&mut self, row: &[Field<'a>]) -> usize {
+        if let Some(&number) = self.numbers.get(row) {
+            return number;
+        }
+        self.rows.push(KnownRow::default());
+        self.numbers.insert(row.to_vec(), self.rows.len() - 1);
+        self.rows.len() - 1
+    }
+
+    fn may_become(&self, from: usize, to: usize) -> bool {
+        let mut seen = HashSet::new();
+        let mut next = vec![from];
+        while let Some(number) = next.pop() {
+            if number == to || seen.len() > Self::STEPS_MAX {
+                return true;
+            }
+            if seen.insert(number) {
+                next.extend(self.rows.get(number).iter().flat_map(|row| &row.becomes));
+            }
+        }
+        false
+    }
 }
 
 /// Returns which columns tell rows apart: not those with changes of JSON documents, whose outcome is not known.

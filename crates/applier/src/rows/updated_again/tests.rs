@@ -128,6 +128,7 @@ fn only_what_goes_wrong_is_divided() {
         // All rows of a table without large values: each event costs a scan of the table.
         (vec![((1, "x"), (2, "x")), ((2, "x"), (3, "x")), ((3, "x"), (4, "x"))], vec![3]),
         (vec![((1, "x"), (2, "x")), ((2, "x"), (1, "x")), ((1, "x"), (4, "x"))], vec![1, 2]),
+        (vec![((3, "x"), (4, "x")), ((1, "x"), (2, "x")), ((2, "x"), (3, "x"))], vec![3]),
         (vec![((1, "x"), (1, "y"))], vec![1]),
     ];
     for (updates, wanted) in cases {
