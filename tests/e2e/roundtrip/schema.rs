@@ -361,7 +361,7 @@ impl Table {
     /// 9.7 leaves the children of a replaced row alone, logs a delete and an insert, and every replica,
     /// MySQL's own included, cascades or refuses.
     pub(super) fn is_replaceable(&self) -> bool {
-        !["parent", "child", "tree"].contains(&self.name.as_str())
+        !["parent", "child", "tree"].iter().any(|name| self.name.starts_with(name))
     }
 
     /// Returns the columns that many rows may change at once. Where rows are found by a hash of all
