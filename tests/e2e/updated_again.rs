@@ -1,9 +1,10 @@
 //! Rows that one statement updates more than once, which the source logs in one event.
 
-use csa_tests::{Daemon, Server, compare, eventually};
+use csa_tests::{Daemon, Server, compare};
 use mysql_async::Conn;
 
 use crate::DRAIN;
+use crate::roundtrip::replica::Replica;
 use crate::values::{equal, run, three};
 use crate::versions::Version;
 
@@ -30,17 +31,13 @@ const FULL_IMAGES: [&str; 2] = [
 ];
 const OTHER_IMAGES: [&str; 2] = ["binlog_row_image=MINIMAL", "binlog_row_image=NOBLOB"];
 
-/// The error of a replica of MySQL's own; empty if it has none.
-const ERROR: &str = "SELECT COALESCE(GROUP_CONCAT(LAST_ERROR_MESSAGE), '') FROM \
-    performance_schema.replication_applier_status_by_worker WHERE LAST_ERROR_NUMBER <> 0";
-
 /// MySQL's own replicas lose some of these updates, and stop at others, where they find the rows by a hash.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_a_statement_updates_twice_arrive() {
     let (source, images, statements, daemon) = three().await;
     // It gets them from the target's binary log.
-    let downstream = Server::start("downstream", &[]);
-    downstream.follow(&images).await;
+    let downstream = Replica(Server::start("downstream", &[]));
+    downstream.0.follow(&images).await;
     let mut conn = source.conn().await;
     run(&mut conn, "CREATE DATABASE v").await;
     create(&mut conn, &TYPES).await;
@@ -48,14 +45,8 @@ async fn rows_that_a_statement_updates_twice_arrive() {
         update(&mut conn, &TYPES, image).await;
     }
     equal(&source, [&images, &statements], &daemon).await;
-    let executed = images.gtid_executed().await;
-    eventually("the target's replica follows", DRAIN, async || {
-        let error: String = downstream.value(ERROR).await;
-        assert_eq!(error, "");
-        downstream.gtid_executed().await == executed
-    })
-    .await;
-    compare(&source, &downstream).await;
+    downstream.wait(&images.gtid_executed().await, DRAIN).await.expect("it follows");
+    compare(&source, &downstream.0).await;
     drop(downstream);
     // The target logs in one event what the source logged in several.
     for image in OTHER_IMAGES {

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use csa_provider::binlog::{
-    EventError, EventHeader, RawEvent, RowsEvent, RowsKind, TableMap, is_full_image,
-};
+use csa_provider::binlog::{EventError, EventHeader, RawEvent, RowsEvent, RowsKind, TableMap};
 
 use crate::keys::{KeyUse, RowEnds, Scratch, TableLayout, TableUse};
 
@@ -104,9 +102,7 @@ impl ChangesReader {
         if rows.width != layout.columns.len() {
             return Err(malformed("column count differs from the table map's"));
         }
-        let full = [rows.before, rows.after]
-            .iter()
-            .all(|bitmap| bitmap.is_empty() || is_full_image(bitmap, rows.width));
+        let full = rows.has_whole_images();
         let first = changes.rows.len() as u32;
         let mut at = rows.images_at;
         while at < body.len() {

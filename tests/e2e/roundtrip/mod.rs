@@ -13,7 +13,7 @@ mod client;
 mod copied;
 mod ddl;
 mod dml;
-mod replica;
+pub(crate) mod replica;
 mod schema;
 mod values;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use csa_tests::{Compare, Server};
 
 /// Follows the source until it is dropped.
-pub(super) struct Replica(pub(super) Server);
+pub(crate) struct Replica(pub(crate) Server);
 
 /// The error of the replica's own applier; empty if it has none.
 const ERROR: &str = "SELECT COALESCE(GROUP_CONCAT(LAST_ERROR_MESSAGE), '') FROM \
@@ -31,7 +31,7 @@ impl Replica {
     ///
     /// # Errors
     /// The reason why it does not.
-    pub(super) async fn wait(&self, wanted: &str, deadline: Duration) -> Result<(), String> {
+    pub(crate) async fn wait(&self, wanted: &str, deadline: Duration) -> Result<(), String> {
         let Self(server) = self;
         let wait = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{wanted}', 1)");
         let started = Instant::now();

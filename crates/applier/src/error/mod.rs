@@ -167,6 +167,12 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Another daemon has the channel.
+    #[must_use]
+    pub fn is_held_by_another(&self) -> bool {
+        matches!(self, Self::Held { by_another: true, .. })
+    }
+
     pub(crate) fn fenced(channel: &str, how: Fence) -> Self {
         Self::Fenced { channel: channel.to_owned(), how }
     }

@@ -110,8 +110,7 @@ impl ChannelError {
 
     /// Another daemon has the channel, and this one had it never or not any more.
     pub(super) fn is_held_by_another(&self) -> bool {
-        self.is_fenced()
-            || matches!(self, Self::Applier(csa_applier::Error::Held { by_another: true, .. }))
+        self.is_fenced() || matches!(self, Self::Applier(error) if error.is_held_by_another())
     }
 
     /// The target or the archive is away, or the target is busy with what this daemon left there; what was received is

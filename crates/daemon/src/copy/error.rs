@@ -37,7 +37,7 @@ pub(super) type Result<T> = std::result::Result<T, CopyError>;
 impl CopyError {
     /// Another daemon has the channel.
     pub(crate) fn is_held_by_another(&self) -> bool {
-        matches!(self, Self::Claim(csa_applier::Error::Held { by_another: true, .. }))
+        matches!(self, Self::Claim(error) if error.is_held_by_another())
     }
 
     pub(super) fn changed(session: &VerifySession, table: &TableName) -> Self {

@@ -14,7 +14,7 @@ pub use event::{
     EventType, Field, FormatDescription, JsonDiff, JsonForm, JsonOperation, JsonValue, OldTemporal,
     PayloadEvents, QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext,
     TableMap, Time, TransactionHeader, TransactionPayload, UpdatedRow, Value, ValueColumn,
-    ValueType, XaPrepareEvent, charset_of, collation_name, is_full_image, scan_image,
+    ValueType, XaPrepareEvent, charset_of, collation_name, scan_image,
 };
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
 pub use version::version_numbers;

@@ -27,7 +27,7 @@ pub use header::EventHeader;
 pub use payload::{PayloadEvents, TransactionPayload};
 pub use query::{QueryCharset, QueryEvent, SessionContext};
 pub use raw::{ChecksumAlgorithm, RawEvent};
-pub use rows::{Field, RowsEvent, RowsKind, UpdatedRow, Value, is_full_image, scan_image};
+pub use rows::{Field, RowsEvent, RowsKind, UpdatedRow, Value, scan_image};
 pub use table_map::{Column, TableMap};
 pub use value::{
     ColumnValue, Date, DateTime, JsonDiff, JsonForm, JsonOperation, JsonValue, OldTemporal, Time,

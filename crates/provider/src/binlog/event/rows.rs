@@ -242,8 +242,7 @@ const fn is_json(column: &Column) -> bool {
 }
 
 /// Returns true if all of `width` columns are in an image.
-#[must_use]
-pub fn is_full_image(bitmap: &[u8], width: usize) -> bool {
+fn is_full_image(bitmap: &[u8], width: usize) -> bool {
     (0..width).all(|column| is_set(bitmap, column))
 }
 
