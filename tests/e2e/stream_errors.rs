@@ -234,7 +234,7 @@ struct Failing {
     repair: Option<&'static str>,
 }
 
-const FAILING: [Failing; 5] = [
+const FAILING: [Failing; 6] = [
     Failing {
         spoil: "DELETE FROM d.t WHERE id = 2",
         change: "UPDATE d.t SET v = 'later secret' WHERE id IN (1, 2, 3)",
@@ -293,6 +293,17 @@ const FAILING: [Failing; 5] = [
         columns: &[["a", "1", "-", "-"], ["b", "0x62FF", "-", "-"], ["c", "1", "-", "-"]],
         repair: Some("INSERT INTO `d`.`keyless`"),
     },
+    // An event that is sent in two parts, because it updates a row twice; it fails in the second.
+    Failing {
+        spoil: "DELETE FROM d.texts WHERE a = 2",
+        change: "INSERT INTO d.other VALUES (2, NULL); DO d.update_texts()",
+        number: 1032,
+        at: "row 3 of rows event 2 (Update_rows of d.texts, end_log_pos ",
+        key: None,
+        target_row: "unknown",
+        columns: &[["a", "2", "2", "-"], ["b", "x", "z", "-"]],
+        repair: Some("INSERT INTO `d`.`texts`"),
+    },
     Failing {
         spoil: "DELETE FROM d.parent WHERE id = 1",
         change: "SET SESSION binlog_row_image=MINIMAL; UPDATE d.parent SET v = 'x' WHERE id = 1",
@@ -322,7 +333,9 @@ async fn failing_rows(executor: &str) {
             "CREATE DATABASE d; USE d; SET time_zone='+00:00'; CREATE TABLE t (id INT PRIMARY KEY, \
              u INT UNIQUE, v VARCHAR(30), at TIMESTAMP); CREATE TABLE other (id INT PRIMARY KEY, \
              v INT); CREATE TABLE keyless (a INT, b VARBINARY(9), c INT AS (a) VIRTUAL INVISIBLE); CREATE TABLE parent (id INT \
-             PRIMARY KEY, v VARCHAR(9)); INSERT INTO keyless VALUES (1, x'62ff'), (2, NULL); \
+             PRIMARY KEY, v VARCHAR(9)); CREATE TABLE texts (a INT, b TEXT); INSERT INTO texts VALUES \
+             (1, 'x'), (2, 'x'); CREATE FUNCTION update_texts() RETURNS INT DETERMINISTIC MODIFIES SQL DATA \
+             BEGIN UPDATE texts SET b='y' WHERE a=1; UPDATE texts SET b='z'; RETURN 0; END; INSERT INTO keyless VALUES (1, x'62ff'), (2, NULL); \
              INSERT INTO parent VALUES (1, 'a'); INSERT INTO t SELECT n, n * 10, CONCAT('secret ', \
              n), '2026-01-02 03:04:05' FROM (SELECT 1 n UNION SELECT 2 UNION SELECT 3 UNION \
              SELECT 4) numbers",

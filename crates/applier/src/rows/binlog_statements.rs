@@ -12,7 +12,7 @@ use csa_provider::binlog::{
 use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb};
 use csa_scheduler::filter::is_own;
 
-use super::updated_again;
+use super::updated_again::{self, EventPart};
 use crate::error::{Error, Result};
 use csa_provider::sql_text::identifier;
 
@@ -42,6 +42,8 @@ pub(crate) struct RowImages {
     pub(crate) session: Option<Arc<SessionContext>>,
     /// Every row ends as it began, because its changes undo each other.
     pub(crate) is_undone: bool,
+    /// The number of rows of the first event that went before, in a step of their own.
+    pub(crate) rows_before: usize,
 }
 
 /// Offset of the two flag bytes in a rows event: after the header and a table id of six bytes.
@@ -57,6 +59,8 @@ pub(crate) struct RowImageCutter {
     session: Option<Arc<SessionContext>>,
     /// Start and end in `images` of the last rows event.
     last_rows: Option<(usize, usize)>,
+    /// See [`RowImages::rows_before`].
+    rows_before: usize,
     /// Table maps of the source statement that is open.
     maps: Vec<Vec<u8>>,
     statement_open: bool,
@@ -75,6 +79,7 @@ impl RowImageCutter {
             images: Vec::new(),
             session: None,
             last_rows: None,
+            rows_before: 0,
             maps: Vec::new(),
             statement_open: false,
             has_rows: false,
@@ -154,16 +159,18 @@ impl RowImageCutter {
 
     /// Returns the parts in which an event must be sent. A malformed one is sent as it is: the server says what is
     /// wrong with it.
-    fn divided(&self, event: &RawEvent) -> Option<Vec<RawEvent>> {
+    fn divided(&self, event: &RawEvent) -> Option<Vec<EventPart>> {
         let mut bodies = self.maps.iter().filter_map(|map| map.get(EventHeader::LEN..));
         let map = bodies.find(|body| body.starts_with(table_id(event)))?;
         updated_again::divided(event, &TableMap::parse(map).ok()?).ok()?
     }
 
     /// Each part ends its step, so that the target does not join them in its own binary log.
-    fn rows_in_parts(&mut self, parts: &[RawEvent], ready: &mut Vec<Step>) {
+    fn rows_in_parts(&mut self, parts: &[EventPart], ready: &mut Vec<Step>) {
         for part in parts {
-            self.rows(part, ready);
+            self.rows(&part.event, ready);
+            // Only the first part may follow other events in its step.
+            self.rows_before = part.rows_before;
             self.cut(ready);
         }
     }
@@ -249,8 +256,12 @@ impl RowImageCutter {
         let mut images = std::mem::take(&mut self.images);
         images.truncate(end);
         set_statement_end(&mut images, start);
-        let session = self.session.clone();
-        ready.push(Step::RowImages(RowImages { events: images, session, is_undone: false }));
+        ready.push(Step::RowImages(RowImages {
+            events: images,
+            session: self.session.clone(),
+            is_undone: false,
+            rows_before: std::mem::take(&mut self.rows_before),
+        }));
         if self.statement_open {
             for map in &self.maps {
                 self.images.extend_from_slice(map);

@@ -155,7 +155,7 @@ impl RowExecutor {
             packet.push_images(session, &images);
             return Ok(false);
         };
-        let RowImages { events, session: written_in, is_undone } = images;
+        let RowImages { events, session: written_in, is_undone, rows_before } = images;
         let is_large = events.len() > BYTES_AT_ONCE;
         let split = move || tables.split(events);
         let segments = if is_large { computed(split).await } else { Ok(split()) };
@@ -163,8 +163,9 @@ impl RowExecutor {
             .map_err(|source| Error::Task { task: "dividing rows of copied tables", source })??;
         for segment in segments {
             packet.push(&self.mode_for(&segment).set(), 1);
-            let (events, session_of) = (segment.events, written_in.clone());
-            packet.push_images(session, &RowImages { events, session: session_of, is_undone });
+            let (events, written_in) = (segment.events, written_in.clone());
+            let images = RowImages { events, session: written_in, is_undone, rows_before };
+            packet.push_images(session, &images);
         }
         Ok(true)
     }

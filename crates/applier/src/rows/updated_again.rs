@@ -19,6 +19,14 @@ use csa_provider::binlog::{
 };
 use foldhash::{HashMap, HashSet, HashSetExt as _};
 
+/// Rows of an event that can be applied at once.
+#[derive(Debug)]
+pub(super) struct EventPart {
+    pub(super) event: RawEvent,
+    /// The number of rows in the parts before.
+    pub(super) rows_before: usize,
+}
+
 /// One row's images in an event.
 struct Update<'a> {
     before: Vec<Field<'a>>,
@@ -38,15 +46,16 @@ struct Update<'a> {
 pub(super) fn divided(
     event: &RawEvent,
     map: &TableMap<'_>,
-) -> Result<Option<Vec<RawEvent>>, EventError> {
+) -> Result<Option<Vec<EventPart>>, EventError> {
     let rows = RowsEvent::parse_any(event.event_type(), event.body())?;
     let Some(rows) = rows.filter(|rows| rows.kind == RowsKind::Update) else { return Ok(None) };
     let columns = map.columns()?;
     if !may_update_again(&columns, &rows)? {
         return Ok(None);
     }
-    let ends = ends(&updates(&columns, &rows)?);
-    Ok((ends.len() > 1).then(|| cut(event, &rows, &ends)))
+    let updates = updates(&columns, &rows)?;
+    let parts = parts(&updates);
+    Ok((parts.len() > 1).then(|| cut(event, &rows, &parts)))
 }
 
 /// Returns true if some row before may be another row after. Keeps no row, because hardly any event has one.
@@ -119,22 +128,22 @@ const fn is_large(column: &Column) -> bool {
     )
 }
 
-/// Returns where each part ends in the images.
-fn ends(updates: &[Update<'_>]) -> Vec<usize> {
+/// Returns the number of rows in each part, and where it ends in the images.
+fn parts(updates: &[Update<'_>]) -> Vec<(usize, usize)> {
     let compared = compared(updates);
-    let (mut ends, mut last) = (Vec::new(), 0);
+    let (mut parts, mut last) = (Vec::new(), (0, 0));
     let mut part = Part::default();
     for update in updates {
         let (before, after) = (key(&update.before, &compared), key(&update.after, &compared));
         if !part.takes(&before, &after, update.changes_large) {
-            ends.push(last);
+            parts.push(std::mem::take(&mut last));
             part = Part::default();
             part.takes(&before, &after, update.changes_large);
         }
-        last = update.end;
+        last = (last.0 + 1, update.end);
     }
-    ends.push(last);
-    ends
+    parts.push(last);
+    parts
 }
 
 /// Updates that the server can make in any order: it takes any that it finds in the hash. So no row changes its large
@@ -216,11 +225,11 @@ fn key<'a>(row: &[Field<'a>], compared: &[bool]) -> Vec<Field<'a>> {
     row.iter().zip(compared).filter(|(_, compared)| **compared).map(|(field, _)| *field).collect()
 }
 
-fn cut(event: &RawEvent, rows: &RowsEvent<'_>, ends: &[usize]) -> Vec<RawEvent> {
+fn cut(event: &RawEvent, rows: &RowsEvent<'_>, parts: &[(usize, usize)]) -> Vec<EventPart> {
     let body = event.body();
     let head = body.get(..rows.images_at).unwrap_or_default();
-    let starts = [0].iter().chain(ends);
-    let parts = starts.zip(ends).map(|(&start, &end)| {
+    let (mut rows_before, mut start) = (0, 0);
+    let part = |&(count, end): &(usize, usize)| {
         let images = rows.images.get(start..end).unwrap_or_default();
         let mut body = [head, images].concat();
         if end < rows.images.len()
@@ -228,9 +237,11 @@ fn cut(event: &RawEvent, rows: &RowsEvent<'_>, ends: &[usize]) -> Vec<RawEvent> 
         {
             *flags &= !(RowsEvent::STATEMENT_END as u8);
         }
-        event.with_body(&body)
-    });
-    parts.collect()
+        let part = EventPart { event: event.with_body(&body), rows_before };
+        (rows_before, start) = (rows_before + count, end);
+        part
+    };
+    parts.iter().map(part).collect()
 }
 
 #[cfg(test)]

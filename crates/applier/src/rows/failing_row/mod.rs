@@ -88,7 +88,7 @@ impl Failed<'_> {
                 }
                 Step::RowImages(images) => images,
             };
-            number += 1;
+            number += u64::from(images.rows_before == 0);
             if attempt(&mut rows, session, &images).await?.is_some() {
                 return self.in_event(session, number, images).await.map(Some);
             }
@@ -103,7 +103,7 @@ impl Failed<'_> {
         event_number: u64,
         images: RowImages,
     ) -> Result<FailingRow> {
-        let RowImages { events, session: written_in, .. } = images;
+        let RowImages { events, session: written_in, rows_before, .. } = images;
         let split = Split::new(&Bytes::from(events))?;
         let mut row = FailingRow {
             table: split.table.clone(),
@@ -122,10 +122,14 @@ impl Failed<'_> {
         // some of them.
         let mut rows = self.executor();
         for (place, single) in split.rows.iter().enumerate() {
-            let single_row =
-                RowImages { events: single.clone(), session: written_in.clone(), is_undone: false };
+            let single_row = RowImages {
+                events: single.clone(),
+                session: written_in.clone(),
+                is_undone: false,
+                rows_before: 0,
+            };
             let Some(error) = attempt(&mut rows, session, &single_row).await? else { continue };
-            row.row_number = Some(place as u64 + 1);
+            row.row_number = Some((rows_before + place + 1) as u64);
             self.describe(session, Bytes::from(single.clone()), &error, &mut row).await?;
             break;
         }

@@ -187,7 +187,8 @@ impl StatementWriter {
         let mut events = std::mem::take(&mut self.rows);
         events.splice(..0, self.maps.drain(..));
         let is_undone = std::mem::replace(&mut self.is_undone, true);
-        self.statements.push(RowImages { events, session: self.session.take(), is_undone });
+        let session = self.session.take();
+        self.statements.push(RowImages { events, session, is_undone, rows_before: 0 });
         // The server forgets table maps at a statement's end.
         self.mapped.clear();
         self.last = 0;

@@ -40,7 +40,13 @@ fn update_event(updates: &[(Row, Row)]) -> RawEvent {
 fn parts(event: &RawEvent) -> Vec<RawEvent> {
     let map = table_map();
     let divided = divided(event, &TableMap::parse(&map).unwrap()).unwrap();
-    divided.unwrap_or_else(|| vec![event.clone()])
+    let Some(parts) = divided else { return vec![event.clone()] };
+    let mut before = 0;
+    for part in &parts {
+        assert_eq!(part.rows_before, before);
+        before += read(&part.event).len();
+    }
+    parts.into_iter().map(|part| part.event).collect()
 }
 
 /// The updates in an event.
