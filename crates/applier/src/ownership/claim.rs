@@ -319,7 +319,7 @@ async fn take_rows(
                 attempts += 1;
                 session.run("ROLLBACK").await?;
                 if let Some(found) = seen.filter(|_| attempts >= NAMED_ROW_WAITS) {
-                    let what = format!("its start needs {found}; waiting until it is released");
+                    let what = format!("its start needs {found}");
                     return Err(Error::Held {
                         channel: channel.to_owned(),
                         what,

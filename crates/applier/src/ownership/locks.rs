@@ -73,8 +73,8 @@ impl ChannelLockHolder {
         match self.deal() {
             Deal::Wait => format!("another daemon holds it on this target ({text})"),
             _ => format!(
-                "an earlier session of this daemon still executes on the target ({text}); waiting for \
-                 it to end; KILL {} there abandons its work",
+                "an earlier session of this daemon still executes on the target ({text}); its work counts when \
+                 it ends, and KILL {} there abandons it",
                 self.connection
             ),
         }
