@@ -8,7 +8,7 @@ use csa_provider::source::RecordingError;
 use csa_scheduler::until::Until;
 use tokio_util::sync::CancellationToken;
 
-use crate::archive::replay::{Extent, RecordedSource};
+use crate::archive::replay::{Extent, RecordedSource, RecordedUpTo};
 use crate::channel::Supervisor;
 use crate::config::ChannelSettings;
 use crate::host::{Failure, micros_of};
@@ -78,7 +78,7 @@ pub(crate) async fn plan(
     settings.source.host = name;
     settings.source.failover = Vec::new();
     settings.source.semi_sync = false;
-    settings.recorded = Some(recorded);
+    settings.recorded = Some(RecordedUpTo { source: recorded, end: extent.end.clone() });
     settings.archive = None;
     settings.relay.archived = false;
     settings.copies_first = false;
@@ -102,19 +102,21 @@ fn until(
         let missing = set.difference(&known);
         (!missing.is_empty()).then(|| {
             format!(
-                "{name} does not have {}; it ends with {}, committed at {}",
+                "{name} does not have {}; it ends with {}{}",
                 missing.brief(),
                 extent.end.brief(),
-                extent.last_committed
+                match extent.last_committed.as_str() {
+                    "" => String::new(),
+                    time => format!(", committed at {time}"),
+                }
             )
         })
     };
-    let everything = Until::AfterGtids(known.clone());
     match wanted {
-        Wanted::Everything => Ok((everything, false)),
+        Wanted::Everything => Ok((Until::AfterGtids(known), false)),
         Wanted::BeforeTime(time) => {
-            let last = micros_of(&extent.last_committed).unwrap_or(0);
-            Ok(if time > last { (everything, true) } else { (Until::BeforeTime(time), false) })
+            let is_short = micros_of(&extent.last_committed).is_some_and(|last| last < time);
+            Ok((Until::BeforeTimeWithin(time, known), is_short))
         }
         Wanted::After(set) => match lacks(&set) {
             Some(why) => Err(why),
@@ -193,8 +195,12 @@ mod tests {
         let at = |text: &str| Wanted::BeforeTime(micros_of(text).expect("a time"));
         let decide = |wanted| until("file:///a", wanted, &has, &extent);
         assert_eq!(decide(Wanted::Everything), Ok((Until::AfterGtids(set("1-20")), false)));
-        assert!(matches!(decide(at("2026-11-26T07:59:00Z")), Ok((Until::BeforeTime(_), false))));
-        assert!(matches!(decide(at("2026-11-26T08:01:00Z")), Ok((Until::AfterGtids(_), true))));
+        for (time, is_short) in [("07:59:00", false), ("08:01:00", true)] {
+            let (until, short) = decide(at(&format!("2026-11-26T{time}Z"))).expect("a time");
+            assert_eq!(short, is_short);
+            // The clock may have been set back before the last commit.
+            assert!(matches!(until, Until::BeforeTimeWithin(_, all) if all == set("1-20")));
+        }
         assert!(decide(Wanted::After(set("15"))).is_ok());
         let beyond = decide(Wanted::After(set("19-21"))).expect_err("beyond");
         assert!(beyond.contains(":21") && beyond.contains("08:00:00"), "{beyond}");

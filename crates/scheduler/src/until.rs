@@ -17,6 +17,8 @@ pub enum Until {
     /// Before the first transaction committed on the source at this time or later, or with an
     /// unknown commit time; microseconds since the epoch.
     BeforeTime(u64),
+    /// As [`Self::BeforeTime`], and after the last transaction of the set at the latest: no more will come.
+    BeforeTimeWithin(u64, GtidSet),
 }
 
 impl Until {
@@ -26,7 +28,7 @@ impl Until {
     pub fn is_reached(&self, executed: &GtidSet) -> bool {
         match self {
             Self::BeforeGtids(set) => set.intersects(executed),
-            Self::AfterGtids(set) => set.is_subset_of(executed),
+            Self::AfterGtids(set) | Self::BeforeTimeWithin(_, set) => set.is_subset_of(executed),
             Self::BeforeTime(_) => false,
         }
     }
@@ -35,7 +37,17 @@ impl Until {
         match self {
             Self::BeforeGtids(set) => set.contains(gtid),
             Self::AfterGtids(_) => false,
-            Self::BeforeTime(time) => committed == 0 || committed >= *time,
+            Self::BeforeTime(time) | Self::BeforeTimeWithin(time, _) => {
+                committed == 0 || committed >= *time
+            }
+        }
+    }
+
+    /// Returns the transactions after the last of which it ends.
+    const fn last(&self) -> Option<&GtidSet> {
+        match self {
+            Self::AfterGtids(set) | Self::BeforeTimeWithin(_, set) => Some(set),
+            Self::BeforeGtids(_) | Self::BeforeTime(_) => None,
         }
     }
 }
@@ -45,7 +57,9 @@ impl fmt::Display for Until {
         match self {
             Self::BeforeGtids(set) => write!(f, "sql_before_gtids = {set}"),
             Self::AfterGtids(set) => write!(f, "sql_after_gtids = {set}"),
-            Self::BeforeTime(time) => write!(f, "sql_before_time = {}", rfc3339(*time)),
+            Self::BeforeTime(time) | Self::BeforeTimeWithin(time, _) => {
+                write!(f, "sql_before_time = {}", rfc3339(*time))
+            }
         }
     }
 }
@@ -193,7 +207,7 @@ impl UntilGate {
         state.passed.add(gtid);
         state.latest = state.latest.max(committed);
         // The set may come in any order, so all of it has to have passed.
-        if let Some(Until::AfterGtids(set)) = &state.until {
+        if let Some(set) = state.until.as_ref().and_then(Until::last) {
             state.reached = set.contains(gtid) && set.is_subset_of(&state.passed);
         }
         true
@@ -227,10 +241,11 @@ impl UntilState {
             Until::AfterGtids(set) => set
                 .is_subset_of(&self.passed)
                 .then(|| "all of it is applied, or about to be".to_owned()),
-            Until::BeforeTime(time) => (self.latest >= *time).then(|| {
-                let latest = rfc3339(self.latest);
-                format!("what the source committed at {latest} is applied, or about to be")
-            }),
+            Until::BeforeTime(time) | Until::BeforeTimeWithin(time, _) => (self.latest >= *time)
+                .then(|| {
+                    let latest = rfc3339(self.latest);
+                    format!("what the source committed at {latest} is applied, or about to be")
+                }),
         }
     }
 }
@@ -293,6 +308,22 @@ mod tests {
             assert_eq!(gate.is_reached(), ends);
         }
         assert!(!gate.pass(&header(gtid(2, 9))));
+    }
+
+    #[test]
+    fn a_time_that_nothing_reaches_ends_with_the_last_transaction() {
+        let all = set(&[gtid(1, 1), gtid(1, 2), gtid(1, 3)]);
+        for (time, passed) in [(3, 2), (4, 3)] {
+            let until = Until::BeforeTimeWithin(time, all.clone());
+            let gate = gate(Some(until.clone()), &[]);
+            for gno in 1..=3 {
+                assert_eq!(gate.pass(&header(gtid(1, gno))), gno <= passed);
+            }
+            assert!(gate.is_reached());
+            let applied: Vec<_> = (1..=passed).map(|gno| gtid(1, gno)).collect();
+            assert_eq!(gate.end(&set(&applied), None), StreamEnd::Until(until.clone()));
+            assert_eq!(until.is_reached(&set(&applied)), passed == 3);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use csa_tests::{Compare, Guide, LoadOptions, Server, compare, eventually, prepare};
+use mysql_async::prelude::Queryable as _;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -71,6 +72,10 @@ async fn moment_text(source: &Server, micros: u64) -> String {
          '%Y-%m-%dT%H:%i:%s.%fZ')"
     );
     source.value(&text).await
+}
+
+async fn moment_now(source: &Server) -> String {
+    source.value("SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ')").await
 }
 
 /// `CSA_RESTORES` is the number of random transactions, and that of moments (6).
@@ -202,13 +207,7 @@ async fn a_restore_that_is_killed_continues_and_binary_logs_serve_too() {
     // The files of the server itself, with the last one still open.
     let other = Server::start("binlogs", &[]);
     let binlogs = folder();
-    let data: String = source.value("SELECT @@datadir").await;
-    for file in files(Path::new(&data)) {
-        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
-        if name.strip_prefix("binlog.").is_some_and(|number| number.parse::<u32>().is_ok()) {
-            std::fs::copy(&file, binlogs.path().join(&name)).expect("copied");
-        }
-    }
+    copy_binary_logs(&source, binlogs.path()).await;
     let place = binlogs.path().display().to_string();
     restored(&daemon, &other, &["--binlogs", &place]);
     compare(&source, &other).await;
@@ -223,6 +222,70 @@ async fn a_restore_that_is_killed_continues_and_binary_logs_serve_too() {
     assert!(said.contains("missing before") && said.contains("Restore a backup"), "{said}");
     let said = not_restored(&daemon, &third, &["--archive", "file:///nowhere"]);
     assert!(said.contains("/nowhere"), "{said}");
+}
+
+/// Copies the binary logs of a server into a folder, and returns the last of them.
+async fn copy_binary_logs(source: &Server, folder: &Path) -> PathBuf {
+    let data: String = source.value("SELECT @@datadir").await;
+    for file in files(Path::new(&data)) {
+        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+        if name.strip_prefix("binlog.").is_some_and(|number| number.parse::<u32>().is_ok()) {
+            std::fs::copy(&file, folder.join(&name)).expect("copied");
+        }
+    }
+    files(folder).pop().expect("a binary log")
+}
+
+/// The last file has no transaction, or ends within one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recording_is_restored_however_it_ends() {
+    let (source, target) = Server::pair(&[], &[]);
+    let (archive, logs) = (folder(), folder());
+    let daemon = archiving(&source, &target, archive.path()).start();
+    let rows =
+        async |server: &Server| server.value::<String>("SELECT GROUP_CONCAT(id) FROM d.t").await;
+    source
+        .exec(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)",
+        )
+        .await;
+    archived(&daemon, &source).await;
+    let moment = moment_now(&source).await;
+    source.exec("DELETE FROM d.t; FLUSH BINARY LOGS").await;
+    let last = copy_binary_logs(&source, logs.path()).await;
+    let place = logs.path().display().to_string();
+    let server = Server::start("moment", &[]);
+    restored(&daemon, &server, &["--binlogs", &place, "--until", &moment]);
+    assert_eq!(rows(&server).await, "1", "nothing at the moment or later");
+
+    // The source has ended, and its last file has the row of a transaction that it has not committed.
+    source.exec("INSERT INTO d.t VALUES (2)").await;
+    archived(&daemon, &source).await;
+    source.exec("INSERT INTO d.t VALUES (3)").await;
+    let mut conn = source.conn().await;
+    let events: Vec<(String, u64, String, u64, u64, String)> =
+        conn.query("SHOW BINLOG EVENTS IN 'binlog.000002'").await.expect("events");
+    let written = events.iter().rfind(|event| event.2 == "Write_rows").expect("rows").4;
+    copy_binary_logs(&source, logs.path()).await;
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&last)
+        .and_then(|file| file.set_len(written))
+        .expect("cut");
+    let said = restored(&daemon, &server, &["--binlogs", &place]);
+    assert!(said.contains("is reached"), "{said}");
+    assert_eq!(rows(&server).await, "2");
+
+    // A copy of the archive is not whole.
+    archived(&daemon, &source).await;
+    let indexes: Vec<_> = files(&history(archive.path()));
+    let indexes: Vec<_> =
+        indexes.iter().filter(|file| file.extension().is_some_and(|end| end == "json")).collect();
+    assert!(indexes.len() > 2, "{indexes:?}");
+    std::fs::remove_file(indexes[indexes.len() - 2]).expect("removed");
+    let server = Server::start("lacking", &[]);
+    let said = not_restored(&daemon, &server, &[]);
+    assert!(said.contains("it lacks") && said.contains("A file is missing"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -334,7 +334,7 @@ impl<'a> Daemon<'a> {
                 (set.is_subset_of(&applied) || self.world.may_lose > 0, applied.is_subset_of(set))
             }
             Until::BeforeGtids(set) => (true, !set.intersects(&applied)),
-            Until::BeforeTime(_) => (true, true),
+            Until::BeforeTime(_) | Until::BeforeTimeWithin(..) => (true, true),
         };
         assert!(is_there && is_exact, "stopped {until} with {applied}");
         *self.world.until.lock() = None;

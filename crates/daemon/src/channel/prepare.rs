@@ -99,7 +99,7 @@ impl Looks<'_> {
             return csa_provider::source::preflight(&self.settings.source, known).await;
         };
         let refused = |error: ArchiveError| PreflightError::Refused(error.to_string());
-        let mut recording = recorded.open().map_err(refused)?;
+        let mut recording = recorded.source.open().map_err(refused)?;
         let received = known.map(|known| known.received.clone()).unwrap_or_default();
         let extent = recording.extent(&received).await.map_err(|error| match error {
             RecordingError::Away(why) => PreflightError::Unreachable(why),

@@ -212,9 +212,9 @@ impl Reception {
     fn stream(&self, settings: &ChannelSettings) -> Result<ReceivedFrom, ChannelError> {
         let source = self.watch.source();
         if let Some(recorded) = &settings.recorded {
-            let recording = recorded.open();
+            let recording = recorded.source.open();
             let recording = recording.map_err(|error| ChannelError::State(error.to_string()))?;
-            let provider = RecordedProvider::new(recording, source);
+            let provider = RecordedProvider::new(recording, recorded.end.clone(), source);
             return Ok(ReceivedFrom::Recorded(Box::new(provider)));
         }
         let mut options = settings.source.clone();

@@ -30,7 +30,7 @@ use super::secrets::is_world_readable;
 use super::throttle_by::{self, ThrottleBy};
 use super::units::{Duration as DurationValue, Size};
 use super::verify_every::{self, VerifyEvery};
-use crate::archive::replay::RecordedSource;
+use crate::archive::replay::RecordedUpTo;
 use crate::archive::store::ArchiveLocation;
 use crate::archive::upload::ArchiveOptions;
 
@@ -67,7 +67,7 @@ pub(crate) struct ChannelSettings {
     /// `None` for a channel without an archive.
     pub(crate) archive: Option<ArchiveOptions>,
     /// The recording in the place of a source, whose options only carry its name then.
-    pub(crate) recorded: Option<RecordedSource>,
+    pub(crate) recorded: Option<RecordedUpTo>,
     pub(crate) until: Option<Until>,
     pub(crate) filters: FilterRules,
     /// `[channel.applier]`, for the settings that change while the channel runs.

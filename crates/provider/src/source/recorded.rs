@@ -58,6 +58,8 @@ pub trait Recording: Send {
 #[derive(Debug)]
 pub struct RecordedProvider<R> {
     recording: R,
+    /// The transactions that it must have at its end.
+    end: GtidSet,
     status: Arc<SourceStatus>,
     assembler: TransactionAssembler,
     /// The transaction that is read was received before.
@@ -80,10 +82,11 @@ impl From<RecordingError> for ReadingEnd {
 }
 
 impl<R: Recording> RecordedProvider<R> {
+    /// Makes a provider that fails if the recording ends before all of `end` is received.
     #[must_use]
-    pub fn new(recording: R, status: Arc<SourceStatus>) -> Self {
+    pub fn new(recording: R, end: GtidSet, status: Arc<SourceStatus>) -> Self {
         let assembler = TransactionAssembler::new();
-        Self { recording, status, assembler, is_skipping: false }
+        Self { recording, end, status, assembler, is_skipping: false }
     }
 
     /// Receives into `sink`, beginning again as long as it takes; `Ok` when stopped.
@@ -167,6 +170,7 @@ impl<R: Recording> RecordedProvider<R> {
         let mut unshown = 0;
         loop {
             let Some(event) = self.recording.next().await? else {
+                self.require_end(&sink.received())?;
                 arrivals.heard(true);
                 arrivals.show(&self.status, clock);
                 unshown = 0;
@@ -184,6 +188,21 @@ impl<R: Recording> RecordedProvider<R> {
                 unshown = 0;
             }
         }
+    }
+
+    /// Returns an error at the end of a recording that lacks what it had when its end was looked for: nobody would ever
+    /// send it.
+    fn require_end(&self, received: &GtidSet) -> Result<(), ReadingEnd> {
+        let missing = self.end.difference(received);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(ReadingEnd::Fatal(Error::Recording(format!(
+            "{} does not have all of the transactions that its last file ends with: it lacks {}. A file is missing, or was \
+             deleted while it was read; complete the recording, or begin with a later copy of the data",
+            self.recording.name(),
+            missing.brief()
+        ))))
     }
 
     async fn take<S: TransactionSink>(

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use csa_provider::binlog::file::{BinlogFileError, BinlogFileParser, FileEvent, MAGIC};
-use csa_provider::binlog::{EventType, GtidSet, RawEvent, TransactionHeader};
+use csa_provider::binlog::{GtidSet, RawEvent, TransactionHeader};
 use csa_provider::seams::rfc3339;
-use csa_provider::source::RecordingError;
+use csa_provider::source::{Placement, RecordingError, TransactionAssembler};
 use tokio::fs::{self, File};
 use tokio::io::AsyncReadExt as _;
 
@@ -50,30 +50,23 @@ impl DirectoryStream {
         }
     }
 
-    /// Reads the last file for the end of the recording.
+    /// Reads the last files for the end of the recording, and for its last commit.
     pub(super) async fn extent(&mut self, received: &GtidSet) -> Result<Extent> {
         self.open(received).await?;
-        let last = self.files.last().cloned().unwrap_or_default();
-        let mut reader = PlainFile::open(&last).await?;
         let mut extent = Extent { server_version: self.version.clone(), ..Extent::default() };
-        let mut open = None;
-        let mut committed = 0;
-        while let Some(event) = reader.next().await? {
-            match event {
-                FileEvent::Previous(before) => extent.end = before,
-                FileEvent::Event(event) if is_gtid(&event) => {
-                    // The one before it is whole.
-                    end_of(&mut extent, &mut open, &mut committed);
-                    open = TransactionHeader::parse(&event).ok();
-                }
-                FileEvent::Event(_) | FileEvent::Format(_) => {}
+        for (place, path) in self.files.iter().rev().enumerate() {
+            let (end, committed) = end_of(path).await?;
+            if place == 0 {
+                extent.end = end;
+            }
+            // A file that was just begun has no transaction.
+            if let Some(committed) = committed {
+                extent.last_committed = rfc3339(committed);
+                break;
             }
         }
-        if reader.parser.finish().is_ok() {
-            end_of(&mut extent, &mut open, &mut committed);
-        }
-        if !extent.end.is_subset_of(received) {
-            extent.last_committed = rfc3339(committed);
+        if extent.end.is_subset_of(received) {
+            extent.last_committed.clear();
         }
         Ok(extent)
     }
@@ -105,15 +98,35 @@ impl DirectoryStream {
     }
 }
 
-fn end_of(extent: &mut Extent, open: &mut Option<TransactionHeader>, committed: &mut u64) {
-    if let Some(header) = open.take() {
-        *committed = header.immediate_commit_timestamp;
-        extent.end.add(&header.gtid);
+/// Returns everything up to the end of a file, and when its last transaction was committed. One that is not whole does
+/// not count: the server ended while it wrote it, or the file is not yet copied as a whole.
+async fn end_of(path: &Path) -> Result<(GtidSet, Option<u64>)> {
+    let mut reader = PlainFile::open(path).await?;
+    let mut assembler = TransactionAssembler::new();
+    let (mut end, mut open, mut committed) = (GtidSet::new(), None, None);
+    while let Some(event) = reader.next().await? {
+        let event = match event {
+            FileEvent::Previous(before) => {
+                end = before;
+                continue;
+            }
+            FileEvent::Format(_) => continue,
+            FileEvent::Event(event) => event,
+        };
+        match assembler.place(&event) {
+            Ok(Placement::Begin(header)) => open = Some(header),
+            Ok(Placement::End) => {
+                if let Some(header) = open.take() {
+                    committed = Some(header.immediate_commit_timestamp);
+                    end.add(&header.gtid);
+                }
+            }
+            Ok(_) => {}
+            // Reception will refuse it, and says why.
+            Err(_) => assembler.reset(),
+        }
     }
-}
-
-fn is_gtid(event: &RawEvent) -> bool {
-    matches!(event.event_type(), EventType::GTID | EventType::GTID_TAGGED)
+    Ok((end, committed))
 }
 
 impl DirectoryStream {

@@ -28,6 +28,14 @@ pub(crate) enum RecordedSource {
     Binlogs(std::path::PathBuf),
 }
 
+/// A recording up to the end that it had when it was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecordedUpTo {
+    pub(crate) source: RecordedSource,
+    /// Everything that it has.
+    pub(crate) end: GtidSet,
+}
+
 impl RecordedSource {
     /// Returns the place for people.
     pub(crate) fn name(&self) -> String {

@@ -88,7 +88,7 @@ async fn what_was_received_is_passed_over_and_a_cut_is_read_again() {
     ]);
     let sink = RecordingInlet::default();
     let status = Arc::default();
-    let provider = RecordedProvider::new(script, Arc::clone(&status));
+    let provider = RecordedProvider::new(script, GtidSet::new(), Arc::clone(&status));
     let end = provider.run(sink.clone(), CancellationToken::new()).await.unwrap_err();
     assert_eq!(end.to_string(), "reception: damaged");
     assert_eq!(sink.0.lock().received, up_to(3));
@@ -104,11 +104,30 @@ async fn the_end_of_a_recording_is_no_end_of_the_channel() {
     let status: Arc<SourceStatus> = Arc::default();
     let script = Script::new([Step::Events(transaction(1))]);
     let stop = CancellationToken::new();
-    let provider = RecordedProvider::new(script, Arc::clone(&status));
+    let provider = RecordedProvider::new(script, GtidSet::new(), Arc::clone(&status));
     let running = tokio::spawn(provider.run(sink.clone(), stop.clone()));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(status.view().idle && status.view().connected);
     stop.cancel();
     running.await.unwrap().unwrap();
     assert_eq!(sink.0.lock().received, up_to(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recording_that_ends_too_early_is_refused() {
+    for (end, refused) in [(up_to(2), false), (up_to(4), true)] {
+        let script = Script::new([Step::Events([transaction(1), transaction(2)].concat())]);
+        let provider = RecordedProvider::new(script, end, Arc::default());
+        let sink = RecordingInlet::default();
+        let run = provider.run(sink.clone(), CancellationToken::new());
+        let ended = tokio::time::timeout(Duration::from_secs(60), run).await;
+        assert_eq!(sink.0.lock().received, up_to(2), "what there is is received");
+        let error = ended.ok().map(|end| end.unwrap_err().to_string());
+        assert_eq!(error.is_some(), refused, "{error:?}");
+        assert!(
+            error.is_none_or(
+                |error| error.contains("lacks 09090909-0909-0909-0909-090909090909:3-4")
+            )
+        );
+    }
 }
