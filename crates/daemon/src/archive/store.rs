@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
@@ -23,8 +23,9 @@ pub(crate) use location::ArchiveLocation;
 /// The longest that one request for a small object may take. The client tries again within it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes of a file that are sent in one request, and requests at a time.
-const SENT: usize = 8 << 20;
+/// Bytes of a file in one request, and requests at a time. A client limits the time of a request, so a whole file would
+/// need a fast link.
+const PART: usize = 8 << 20;
 const REQUESTS: usize = 2;
 
 /// The reason an archive can't be read or written.
@@ -45,13 +46,6 @@ pub(crate) enum ArchiveError {
     /// The URL or an option of it is wrong.
     #[error("{0}")]
     Location(String),
-}
-
-impl ArchiveError {
-    /// A further attempt to write is for the channel to decide.
-    pub(super) const fn is_of_channel(&self) -> bool {
-        matches!(self, Self::Overtaken { .. } | Self::Relay(_))
-    }
 }
 
 pub(crate) type Result<T> = std::result::Result<T, ArchiveError>;
@@ -361,14 +355,21 @@ impl ArchivedHistory {
     /// Writes the index of a file, which makes it part of the archive.
     ///
     /// # Errors
-    /// [`ArchiveError::Overtaken`] if another daemon has published a file with this number.
+    /// [`ArchiveError::Overtaken`] if another daemon has published a file with this number. If it was this one, with a
+    /// request that the store carried out after its time, the archive continues after that file: [`ArchiveError::Away`].
     pub(crate) async fn publish(&self, index: &FileIndex) -> Result<()> {
         let path = self.folder().join(layout::index_name(index.number));
         match self.archive.create(&path, index).await? {
             true => Ok(()),
             false => {
                 let (url, number) = (self.archive.url.clone(), index.number);
-                Err(ArchiveError::Overtaken { url, number })
+                match self.index(number).await? {
+                    Some(there) if there.writer == index.writer => Err(self.archive.away(
+                        format!("writing {path}"),
+                        "the store has carried out an earlier request late; the archive continues after it",
+                    )),
+                    _ => Err(ArchiveError::Overtaken { url, number }),
+                }
             }
         }
     }
@@ -377,7 +378,7 @@ impl ArchivedHistory {
     pub(crate) fn writer(&self, file: &str) -> BufWriter {
         let store = Arc::clone(&self.archive.store);
         let path = self.folder().join(file);
-        BufWriter::with_capacity(store, path, SENT).with_max_concurrency(REQUESTS)
+        BufWriter::with_capacity(store, path, PART).with_max_concurrency(REQUESTS)
     }
 
     /// Returns the bytes of a file as it is stored; `None` if there is none.
@@ -397,16 +398,19 @@ impl ArchivedHistory {
     /// Returns the bytes of a file as they arrive.
     pub(crate) async fn read(&self, file: &str) -> Result<BoxStream<'static, Result<Bytes>>> {
         let path = self.folder().join(file);
-        let what = format!("reading {path}");
-        let got = match self.archive.within(&what, self.archive.store.get(&path)).await {
-            Err(ArchiveError::Away { why, .. }) if self.stored_bytes(file).await?.is_none() => {
-                return Err(self.archive.damaged(format!("{path} is missing: {why}")));
-            }
-            got => got?,
+        let Some(size) = self.stored_bytes(file).await? else {
+            return Err(self.archive.damaged(format!("{path} is missing")));
         };
         let archive = self.archive.clone();
-        let stream = got.into_stream();
-        Ok(stream.map_err(move |error| archive.of(&what, &error)).boxed())
+        let part = move |start: u64| {
+            let (archive, path) = (archive.clone(), path.clone());
+            async move {
+                let range = start..size.min(start + PART as u64);
+                let got = archive.store.get_range(&path, range).await;
+                got.map_err(|error| archive.of(&format!("reading {path}"), &error))
+            }
+        };
+        Ok(stream::iter((0..size).step_by(PART)).map(part).buffered(REQUESTS).boxed())
     }
 
     /// Deletes a file's index, and then the file.
@@ -449,3 +453,6 @@ fn causes(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::AmazonS3Builder;
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
@@ -33,11 +33,18 @@ impl std::fmt::Debug for ArchiveLocation {
 /// Attempts of one request: a channel's own pauses do the rest.
 const RETRIES: usize = 3;
 const RETRY_FOR: Duration = Duration::from_secs(20);
+/// The time that one request may take, unless options or variables say otherwise. Two parts of a file at once then need
+/// a link of 1.2 Mbit/s. Small objects have less time.
+const REQUEST_FOR: &str = "120 seconds";
 
 /// Makes a store by the options of the configuration and by the variables of the environment that its tools use, too.
 macro_rules! built {
-    ($builder:ty, $location:expr, $variables:expr) => {{
+    ($builder:ty, $key:ty, $location:expr, $variables:expr) => {{
         let mut builder = <$builder>::from_env().with_url(&$location.url).with_retry(retries());
+        let timeout = <$key>::Client(ClientConfigKey::Timeout);
+        if builder.get_config_value(&timeout) == <$builder>::new().get_config_value(&timeout) {
+            builder = builder.with_config(timeout, REQUEST_FOR);
+        }
         for (key, value) in &$location.options {
             let known = key.to_ascii_lowercase().parse();
             let Ok(known) = known else { return Err(unknown(key, $variables)) };
@@ -74,12 +81,14 @@ impl ArchiveLocation {
         let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|_| other())?;
         let store: Arc<dyn ObjectStore> = match scheme {
             ObjectStoreScheme::Local => return self.directory(&url),
-            ObjectStoreScheme::AmazonS3 => built!(AmazonS3Builder, self, "aws_endpoint"),
+            ObjectStoreScheme::AmazonS3 => {
+                built!(AmazonS3Builder, AmazonS3ConfigKey, self, "aws_endpoint")
+            }
             ObjectStoreScheme::GoogleCloudStorage => {
-                built!(GoogleCloudStorageBuilder, self, "google_service_account")
+                built!(GoogleCloudStorageBuilder, GoogleConfigKey, self, "google_service_account")
             }
             ObjectStoreScheme::MicrosoftAzure => {
-                built!(MicrosoftAzureBuilder, self, "azure_storage_account_name")
+                built!(MicrosoftAzureBuilder, AzureConfigKey, self, "azure_storage_account_name")
             }
             _ => return Err(other()),
         };
