@@ -200,7 +200,10 @@ impl Provider {
         let (host, port) = (address.0.as_str(), address.1);
         if let Some(safe) = &mut self.safe {
             // The source takes the set that a dump begins after for acknowledged.
-            safe.reaches(self.handed_over).await;
+            tokio::select! {
+                () = safe.reaches(self.handed_over) => {}
+                error = sink.failed() => return Err(Error::from(error).into()),
+            }
         }
         let mut connection = SourceConnection::connect(&self.options, host, port).await?;
         let version = connection.server_version();

@@ -145,7 +145,7 @@ impl Safe {
     pub(crate) async fn reaches(&mut self, transactions: u64) {
         let wanted = self.base + transactions;
         if self.count.wait_for(|count| *count >= wanted).await.is_err() {
-            // The spool has failed, which it reports to those who hand over.
+            // The spool has failed, which it reports itself.
             std::future::pending::<()>().await;
         }
     }

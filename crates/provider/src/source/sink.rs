@@ -34,6 +34,12 @@ pub trait TransactionSink {
     /// Waits until everything handed over is in the spool, or the spool takes nothing more.
     fn stored(&mut self) -> impl Future<Output = ()> + Send;
 
+    /// Returns the error once the spool takes nothing more. For those that wait for it and hand nothing over, which
+    /// would tell them.
+    fn failed(&self) -> impl Future<Output = SinkError> + Send + use<Self> {
+        std::future::pending()
+    }
+
     /// Every whole transaction handed over, and those present at the start.
     fn received(&self) -> GtidSet;
 

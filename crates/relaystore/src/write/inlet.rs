@@ -131,6 +131,18 @@ impl TransactionSink for RelayInlet {
         }
     }
 
+    fn failed(&self) -> impl Future<Output = SinkError> + Send + use<> {
+        let queue = Arc::clone(&self.queue);
+        async move {
+            loop {
+                if let Some(error) = queue.failure() {
+                    return error;
+                }
+                timeout(LOOK_AGAIN, std::future::pending::<()>()).await.ok();
+            }
+        }
+    }
+
     fn received(&self) -> GtidSet {
         self.received.clone()
     }

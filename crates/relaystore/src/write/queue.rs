@@ -133,6 +133,10 @@ impl Queue {
         self.emptied.notify_one();
     }
 
+    pub(crate) fn failure(&self) -> Option<SinkError> {
+        self.state.lock().failed.clone().map(SinkError)
+    }
+
     /// Swaps the queued items into `into`, which is empty.
     pub(crate) fn take(&self, into: &mut VecDeque<Item>) -> Taken {
         let mut state = self.state.lock();

@@ -85,7 +85,9 @@ impl<'a, S: TransactionSink> Following<'a, S> {
 
     /// Waits for an event, and does what is due meanwhile.
     async fn next(&mut self) -> Result<(RawEvent, bool), LinkEnd> {
-        let Self { provider, link, clock, acknowledgements, .. } = self;
+        let Self { provider, link, clock, acknowledgements, sink, .. } = self;
+        // The source's clients may wait for the spool, and send nothing that would show that it has failed.
+        let mut failed = pin!(sink.failed());
         loop {
             tokio::select! {
                 biased;
@@ -96,6 +98,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
                 known = clock.narrowed(&provider.options, link.host, link.port) => {
                     provider.status.update(|view| view.clock = known);
                 }
+                error = &mut failed, if provider.safe.is_some() => return Err(Error::from(error).into()),
                 next = link.connection.next_event() => {
                     return next.map_err(|error| provider.link_error(error));
                 }

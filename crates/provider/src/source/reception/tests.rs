@@ -39,6 +39,8 @@ pub(in crate::source) struct Record {
     safe: Option<watch::Sender<u64>>,
     /// Nothing more is taken.
     full: bool,
+    /// Nothing will ever be taken.
+    failed: bool,
 }
 
 #[derive(Clone, Default)]
@@ -70,6 +72,16 @@ impl TransactionSink for RecordingInlet {
     }
 
     async fn stored(&mut self) {}
+
+    fn failed(&self) -> impl Future<Output = SinkError> + Send + use<> {
+        let record = Arc::clone(&self.0);
+        async move {
+            while !record.lock().failed {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            SinkError("the disk is gone".to_owned())
+        }
+    }
 
     fn received(&self) -> GtidSet {
         self.0.lock().received.clone()

@@ -111,6 +111,26 @@ async fn a_dump_begins_only_after_everything_received_is_on_disk() {
     bench.stop().await;
 }
 
+/// The source sends nothing, because its clients wait; or there is no link.
+#[tokio::test]
+async fn a_spool_that_fails_while_it_is_waited_for_ends_reception() {
+    for is_linked in [true, false] {
+        let bench = bench().await;
+        let (mut source, _) = bench.semi_sync_dump().await;
+        waiting_transaction(&mut source, 1, 500).await;
+        bench.eventually("received", |view| view.transactions_total == 1).await;
+        let source = Some(source).filter(|_| is_linked);
+        if !is_linked {
+            bench.eventually("the link is lost", |view| !view.connected).await;
+        }
+        bench.sink.0.lock().failed = true;
+        let ended = tokio::time::timeout(PATIENCE, bench.running).await.expect("it ends");
+        let error = ended.unwrap().unwrap_err().to_string();
+        assert!(error.contains("the disk is gone"), "{error}");
+        drop(source);
+    }
+}
+
 #[tokio::test]
 async fn acknowledgements_that_were_lost_with_a_link_are_sent_over_the_next() {
     let bench = bench().await;
