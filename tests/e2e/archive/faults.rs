@@ -179,6 +179,42 @@ async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
     restored(&daemon, &restored_to, &["--until", &before_gap]);
 }
 
+/// Only the archive still reads what is damaged.
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_that_the_target_has_passed_is_fetched_again_for_the_archive() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    source.exec(LARGE_ROWS).await;
+    let daemon = archiving(&source, &target, archive.path())
+        .set("archive.required", true)
+        .set("relay.segment_size", "1MiB")
+        .start();
+    archived(&daemon, &source).await;
+    let channel = archive.path().join("test");
+    close(&channel, true);
+    for _ in 0..20 {
+        source.exec("INSERT INTO d.t (b) VALUES (REPEAT('x', 200000))").await;
+    }
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.kill9();
+    let segments = files(&daemon.state_dir().join("test/relay"));
+    let segments: Vec<_> =
+        segments.iter().filter(|file| file.to_string_lossy().contains("segment-")).collect();
+    assert!(segments.len() > 3, "{segments:?}");
+    let mut bytes = std::fs::read(segments[2]).expect("readable");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(segments[2], bytes).expect("writable");
+    daemon.start_again();
+    close(&channel, false);
+    source.exec("DELETE FROM d.t WHERE id < 5").await;
+    archived(&daemon, &source).await;
+    assert_eq!(view(&daemon)["missing_transactions_total"], 0);
+    assert!(daemon.log().contains("cutting the relay store there"), "{}", daemon.log_tail());
+    daemon.commanded(&["archive", "verify"]);
+    compare(&source, &target).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_whose_mount_goes_under_the_daemon_holds_nothing() {
     let (source, target) = Server::pair(&[], &[]);
@@ -283,6 +319,7 @@ async fn old_files_go_unless_a_backup_needs_them() {
     for id in 0..3 {
         source.exec(&format!("INSERT INTO d.t VALUES ({id})")).await;
         archived(&daemon, &source).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
     let folder = history(archive.path());
     let count =

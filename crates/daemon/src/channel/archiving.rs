@@ -162,7 +162,7 @@ impl Channel {
         stop: &CancellationToken,
     ) -> Result<(), ChannelError> {
         let settings = &self.settings;
-        let (Received { store, mut end }, source) = (received, self.watch.source());
+        let (Received { store, mut end, .. }, source) = (received, self.watch.source());
         let writer = (settings.name.as_str(), replica_uuid(settings.directory())?.to_string());
         let directory = settings.directory();
         let status = self.watch.archive();

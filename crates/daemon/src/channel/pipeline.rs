@@ -9,7 +9,7 @@ use csa_applier::{
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::SourceFacts;
-use csa_relaystore::disk::RelayPosition;
+use csa_relaystore::disk::{self, RelayPosition};
 use csa_relaystore::opening::RelayStore;
 use csa_scheduler::admission::{Admission, AdmittedTransaction};
 use csa_scheduler::filter::Filters;
@@ -26,7 +26,7 @@ use super::error::ChannelError;
 use super::health::Health;
 use super::identity::Taking;
 use super::live_settings::Controls;
-use super::reception::{Received, Reception};
+use super::reception::{Received, Reception, StoreDamage};
 use super::start_steps::StartStep;
 use super::watch::Watch;
 use crate::config::{ChannelSettings, written_rules};
@@ -193,7 +193,9 @@ impl<'a> Pipeline<'a> {
         let health = Health::keep(&self.settings.target, self.controls, watch);
         let store = Arc::clone(&self.received.store);
         let applies = applies(self.control.reachability(), Arc::clone(&store));
-        let outcome = self.applier(stream).run(stop.clone(), kill.clone()).await;
+        let damage = self.received.damage.clone();
+        let (_stop_at_damage, stop_at_damage) = stopped_at(damage.clone(), stop);
+        let outcome = self.applier(stream).run(stop_at_damage, kill.clone()).await;
         drop((health, applies));
         store.set_has_applier(false);
         end.cancel();
@@ -223,6 +225,10 @@ impl<'a> Pipeline<'a> {
                 }
                 outcome => Ok(outcome.map(|()| PipelineEnd::Stopped)?),
             };
+        }
+        if let Some(error @ disk::Error::Damaged { transaction, .. }) = damage.take() {
+            until.rest(&executed);
+            return Ok(PipelineEnd::RelayDamaged { error, transaction });
         }
         let read_to = match &intake {
             Ok(IntakeEnd::Until(until)) => Some(until),
@@ -284,6 +290,20 @@ impl<'a> Pipeline<'a> {
         )
         .showing(shown)
     }
+}
+
+/// Returns a token that is cancelled with `stop`, and when the archive has met damage.
+fn stopped_at(
+    damage: StoreDamage,
+    stop: &CancellationToken,
+) -> (AbortOnDropHandle<()>, CancellationToken) {
+    let stop = stop.child_token();
+    let stopped = stop.clone();
+    let stops = tokio::spawn(async move {
+        damage.is_found().await;
+        stopped.cancel();
+    });
+    (AbortOnDropHandle::new(stops), stop)
 }
 
 /// Has the relay store write everything at once while the target is away.

@@ -8,7 +8,7 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::source::{
     Foreign, Provider, ReceptionEnd, RecordedProvider, SharedForeign, SourceFacts, no_foreign,
 };
-use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
+use csa_relaystore::disk::{self, RelayPosition, RelayStoreOptions};
 use csa_relaystore::opening::RelayStore;
 use csa_relaystore::read::Recovery;
 use csa_relaystore::write::RelayInlet;
@@ -21,6 +21,7 @@ use super::error::ChannelError;
 use super::identity::replica_uuid;
 use super::watch::Watch;
 use crate::archive::replay::RecordedStream;
+use crate::archive::store::ArchiveError;
 use crate::archive::upload::{self, Uploader};
 use crate::config::ChannelSettings;
 use crate::host::blocking;
@@ -71,6 +72,24 @@ pub(super) struct Received {
     pub(super) store: Arc<RelayStore>,
     /// Set by the reception's task, once, when nothing more will come.
     pub(super) end: watch::Receiver<Option<ReceptionEnd>>,
+    /// Damage in the store that the archive has met.
+    pub(super) damage: StoreDamage,
+}
+
+/// Damage that an applier does not see, because it has already read what comes after it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct StoreDamage(Arc<watch::Sender<Option<disk::Error>>>);
+
+impl StoreDamage {
+    /// Returns once there is some.
+    pub(super) async fn is_found(&self) {
+        // Its sender is here.
+        drop(self.0.subscribe().wait_for(Option::is_some).await);
+    }
+
+    pub(super) fn take(&self) -> Option<disk::Error> {
+        self.0.send_replace(None)
+    }
 }
 
 impl Reception {
@@ -180,7 +199,8 @@ impl Reception {
         store.record_to(source.recorder());
         let inlet = store.inlet();
         let (ended, end) = watch::channel(None);
-        let received = Received { store: Arc::new(store), end };
+        let (store, damage) = (Arc::new(store), StoreDamage::default());
+        let received = Received { store, end, damage };
         // Before the task, which reports its end there.
         self.watch.receiving(settings, &received.store);
         // With the process's stop, reception ends at once, while running groups still finish.
@@ -204,7 +224,7 @@ impl Reception {
             shown.reception_over();
         };
         let task = Some(tokio::spawn(received_until_stopped.in_current_span()));
-        let archive = self.archive(settings, &received.store, &halt)?;
+        let archive = self.archive(settings, &received, &halt)?;
         Ok(Receiving { settings: Arc::clone(settings), received, halt, task, archive })
     }
 
@@ -227,7 +247,7 @@ impl Reception {
     fn archive(
         &self,
         settings: &ChannelSettings,
-        store: &Arc<RelayStore>,
+        received: &Received,
         halt: &CancellationToken,
     ) -> Result<Option<JoinHandle<()>>, ChannelError> {
         let Some(options) = &settings.archive else { return Ok(None) };
@@ -238,11 +258,16 @@ impl Reception {
         let (source, status) = (self.watch.source(), self.watch.archive());
         let directory = settings.directory();
         let writer = (settings.name.as_str(), replica_uuid(directory)?.to_string());
-        let uploader = Uploader::new(options, writer, directory, Arc::clone(store), source, status);
+        let store = Arc::clone(&received.store);
+        let uploader = Uploader::new(options, writer, directory, store, source, status);
         let uploader = uploader.map_err(|error| ChannelError::State(error.to_string()))?;
-        let halt = halt.clone();
-        // Beside a target it never gives up.
-        let filled = async move { drop(uploader.run(halt).await) };
+        let (halt, damage) = (halt.clone(), received.damage.clone());
+        // It gives up nothing else beside a target. The archive continues when the store is opened again.
+        let filled = async move {
+            if let Err(ArchiveError::Relay(error)) = uploader.run(halt).await {
+                damage.0.send_replace(Some(error));
+            }
+        };
         Ok(Some(tokio::spawn(filled.in_current_span())))
     }
 

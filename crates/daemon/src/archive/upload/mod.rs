@@ -142,7 +142,7 @@ impl Uploader {
     /// Fills the archive until it is stopped. What a stop cuts off is archived after the next start.
     ///
     /// # Errors
-    /// Without a target: the archive belongs to another daemon from now on, or the relay store is damaged.
+    /// The relay store is damaged. Without a target also: the archive belongs to another daemon from now on.
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<()> {
         let mut pauses = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         let (store, status) = (Arc::clone(&self.store), Arc::clone(&self.status));
@@ -164,7 +164,7 @@ impl Uploader {
                 pauses.restart();
             }
             let is_news = self.status.failed(&error.to_string());
-            if self.options.is_alone && error.is_of_channel() {
+            if self.is_of_channel(&error) {
                 return Err(error);
             }
             if is_news {
@@ -176,6 +176,15 @@ impl Uploader {
                 () = relief.given() => {}
                 () = tokio::time::sleep(pauses.jittered(0.75..1.25, &SystemChance)) => {}
             }
+        }
+    }
+
+    /// A further attempt is for the channel to decide.
+    const fn is_of_channel(&self, error: &ArchiveError) -> bool {
+        match error {
+            ArchiveError::Relay(_) => true,
+            ArchiveError::Overtaken { .. } => self.options.is_alone,
+            _ => false,
         }
     }
 
@@ -459,10 +468,8 @@ impl Uploader {
 
     fn unmade(&self, why: PartError) -> ArchiveError {
         match why {
-            // Nobody but the channel can have the rest sent again.
-            PartError::Relay(damage @ disk::Error::Damaged { .. }) if self.options.is_alone => {
-                ArchiveError::Relay(damage)
-            }
+            // Nobody but the channel can have the rest sent again. An applier that is ahead does not see the damage.
+            PartError::Relay(damage @ disk::Error::Damaged { .. }) => ArchiveError::Relay(damage),
             why => self.broken(&why.to_string()),
         }
     }
