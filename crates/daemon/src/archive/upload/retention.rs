@@ -14,6 +14,9 @@ const MOST: usize = 1000;
 
 /// Deletes files of all histories that are older than `keep` and that no pin needs. The newest file stays: it says where
 /// the archive ends. Returns the number of deleted files.
+///
+/// The age counts from the newest commit in the archive, if this host's clock is later: a clock that is set wrong must not
+/// delete an archive.
 pub(super) async fn sweep(
     current: &ArchivedHistory,
     keep: Option<Duration>,
@@ -21,7 +24,9 @@ pub(super) async fn sweep(
 ) -> Result<usize> {
     let archive = current.archive();
     let Some(keep) = keep else { return Ok(0) };
-    let oldest = now.saturating_sub(u64::try_from(keep.as_micros()).unwrap_or(u64::MAX));
+    let Some(newest) = newest_commit(current).await? else { return Ok(0) };
+    let oldest =
+        now.min(newest).saturating_sub(u64::try_from(keep.as_micros()).unwrap_or(u64::MAX));
     let pins: Vec<GtidSet> =
         archive.pins().await?.into_iter().map(|(_, pin)| pin.gtid_set).collect();
     let mut deleted = 0;
@@ -58,6 +63,12 @@ pub(super) async fn sweep(
     Ok(deleted)
 }
 
+/// Returns the time of the last commit in the last file of a history; `None` without files.
+async fn newest_commit(history: &ArchivedHistory) -> Result<Option<u64>> {
+    let Some(last) = history.objects().await?.numbers.pop() else { return Ok(None) };
+    Ok(history.index(last).await?.and_then(|index| micros_of(&index.last_committed)))
+}
+
 /// Returns true if nobody needs the file any more.
 fn is_over(index: &FileIndex, oldest: u64, pins: &[GtidSet]) -> bool {
     let is_old = micros_of(&index.last_committed).is_some_and(|last| last < oldest);
@@ -66,8 +77,43 @@ fn is_over(index: &FileIndex, oldest: u64, pins: &[GtidSet]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
     use super::*;
+    use crate::archive::index::FORMAT;
+    use crate::archive::index::HistoryMark;
     use crate::archive::index::tests::index;
+    use crate::archive::store::Archive;
+
+    #[tokio::test]
+    async fn a_wrong_clock_deletes_nothing() {
+        let archive = Archive::over(Arc::new(InMemory::new()), "shop");
+        let mark = HistoryMark {
+            format: FORMAT,
+            channel: "shop".to_owned(),
+            history: "20261126T080000Z-1f8a22c4".to_owned(),
+            begins_after: GtidSet::new(),
+            written: String::new(),
+            reason: String::new(),
+        };
+        let history = archive.begin(&mark).await.expect("begun");
+        let keep = Some(Duration::from_secs(9 * 60));
+        let sweep = async |now: &str| {
+            let now = micros_of(now).expect("a time");
+            sweep(&history, keep, now).await.expect("it answers")
+        };
+        assert_eq!(sweep("2126-11-26T08:00:00Z").await, 0, "it has no files yet");
+        // One file a minute.
+        for number in 1..=20 {
+            let published = history.publish(&index(number, "", "")).await;
+            published.expect("published");
+            let deleted = sweep("2126-11-26T08:00:00Z").await;
+            assert_eq!(deleted, usize::from(number > 10), "{number}");
+        }
+        assert_eq!(sweep("2026-11-26T08:00:00Z").await, 0);
+    }
 
     #[test]
     fn old_files_stay_while_a_backup_needs_them() {
