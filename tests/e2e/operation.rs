@@ -24,6 +24,18 @@ async fn a_stop_is_quick_and_clean_and_the_next_start_resumes() {
     load.stop().await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
+
+    // As soon as it can be reached.
+    for _ in 0..10 {
+        assert!(daemon.terminate().success(), "{}", daemon.log_tail());
+        let starts = daemon.log().matches("admin port open").count();
+        daemon.spawn();
+        let begun = std::time::Instant::now();
+        while daemon.log().matches("admin port open").count() == starts {
+            assert!(begun.elapsed() < DRAIN, "{}", daemon.log_tail());
+        }
+    }
+    assert!(daemon.terminate().success(), "{}", daemon.log_tail());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -59,6 +59,8 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     if claims.is_none() {
         refuse_if_none_can_run(&daemon).await?;
     }
+    // A stop ends the process at once until now, when nothing is begun.
+    let signals = StopSignals::listen()?;
     // Before the admin port: it must not say that there is no fleet.
     let entry = claims.map(|claims| fleet::enter(&daemon, claims, &stop)).transpose()?;
     // Before the channels: one that waits for a server can already be watched and commanded.
@@ -85,7 +87,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     };
     history::start(Arc::clone(&daemon.history), measure, stop.clone())?;
     info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "started");
-    wait_for_signal(&daemon, hangup, &stop, &kill).await?;
+    wait_for_signal(&daemon, hangup, signals, &stop, &kill).await?;
     let mut failures = Vec::new();
     // A reload that has begun ends first: it may start a channel.
     let _no_reload = daemon.reloading.lock().await;
@@ -147,10 +149,10 @@ fn see(channel: &Supervisor) -> ManagedChannel {
 async fn wait_for_signal(
     daemon: &Arc<Daemon>,
     mut hangup: Signal,
+    mut signals: StopSignals,
     stop: &CancellationToken,
     kill: &CancellationToken,
 ) -> Result<(), Failure> {
-    let mut signals = StopSignals::listen()?;
     loop {
         tokio::select! {
             () = signals.next() => break,
