@@ -36,19 +36,22 @@ type Judgement = std::result::Result<(), String>;
 
 /// Transactions of a run.
 const TRANSACTIONS: u64 = 60;
+/// Virtual time after which the store has no more faults: reception that waits for room would else see them for days.
+const FAULTS_FOR: Duration = Duration::from_secs(20_000);
 /// Virtual time after which reception that still waits for the archive waits for ever.
 const ENDLESS: Duration = Duration::from_secs(86_400);
 
 /// A store in memory with the faults of a seed.
 #[derive(Debug)]
 struct FaultyStore {
-    inner: InMemory,
+    inner: Arc<InMemory>,
     /// The place of the mount without it.
     below: InMemory,
     mount: Option<Mutex<MountState>>,
     random: Mutex<StdRng>,
     /// One in so many requests has a fault; 0 for none.
     faults: Mutex<u32>,
+    begun: Instant,
     lies: bool,
 }
 
@@ -66,7 +69,7 @@ impl FaultyStore {
     fn place(&self) -> &InMemory {
         let Some(mount) = &self.mount else { return &self.inner };
         let mut mount = mount.lock();
-        let may_go = mount.has_file && *self.faults.lock() > 0;
+        let may_go = mount.has_file && self.faults() > 0;
         if Instant::now() >= mount.changes && (may_go || !mount.is_mounted) {
             mount.is_mounted = !mount.is_mounted;
             let stays = if mount.is_mounted { 100..3_000 } else { 10..400 };
@@ -76,8 +79,12 @@ impl FaultyStore {
         if mount.is_mounted { &self.inner } else { &self.below }
     }
 
+    fn faults(&self) -> u32 {
+        if self.begun.elapsed() < FAULTS_FOR { *self.faults.lock() } else { 0 }
+    }
+
     fn chance(&self) -> bool {
-        let faults = *self.faults.lock();
+        let faults = self.faults();
         faults > 0 && self.random.lock().random_ratio(1, faults)
     }
 
@@ -103,6 +110,15 @@ impl ObjectStore for FaultyStore {
         let pause = self.random.lock().random_range(0..400);
         tokio::time::sleep(Duration::from_millis(pause)).await;
         if self.chance() {
+            if self.mount.is_none() && self.random.lock().random() {
+                // Its client gives up, and it carries out the request later.
+                let (inner, path) = (Arc::clone(&self.inner), path.clone());
+                let late = Duration::from_millis(self.random.lock().random_range(0..20_000));
+                tokio::spawn(async move {
+                    tokio::time::sleep(late).await;
+                    drop(inner.put_opts(&path, payload, options).await);
+                });
+            }
             return Err(Self::fault());
         }
         if self.lies && self.chance() {
@@ -223,7 +239,7 @@ impl World {
         };
         let faults = random.random_range(4..20);
         let store = FaultyStore {
-            inner: InMemory::new(),
+            inner: Arc::default(),
             below: InMemory::new(),
             mount: seed.is_multiple_of(2).then(|| {
                 let (is_mounted, changes) = (true, Instant::now());
@@ -231,6 +247,7 @@ impl World {
             }),
             random: Mutex::new(StdRng::seed_from_u64(seed ^ 1)),
             faults: Mutex::new(faults),
+            begun: Instant::now(),
             lies: random.random_ratio(1, 2),
         };
         Self {
