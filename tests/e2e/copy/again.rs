@@ -230,3 +230,86 @@ async fn a_table_is_copied_again_from_a_source_that_is_far_away() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 }
+
+/// The source's definitions are newer than what the channel has applied, so the new table has them before they come.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_and_triggers_that_are_still_to_come_do_no_harm() {
+    let (source, target) = Server::pair(&[], &[]);
+    source
+        .exec(
+            "CREATE DATABASE d; USE d; CREATE TABLE item (id INT PRIMARY KEY, a INT, b INT, UNIQUE u1 (a)); \
+             CREATE TABLE fired (id INT PRIMARY KEY); SET cte_max_recursion_depth=100000; \
+             INSERT INTO item WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 30000) \
+             SELECT n, n, n FROM n",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).set("copy.rows_per_second", 5_000).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.commanded(&["stop"]);
+    for statement in [
+        "ALTER TABLE d.item ADD UNIQUE u2 (b)",
+        "CREATE TRIGGER d.fires AFTER INSERT ON d.item FOR EACH ROW INSERT INTO d.fired VALUES (NEW.id)",
+        "INSERT INTO d.item VALUES (0, 0, 0)",
+    ] {
+        source.exec(statement).await;
+    }
+    ends_well(start_copying(&daemon, &["--table", "d.item"]), &daemon).await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let keys = "SELECT GROUP_CONCAT(DISTINCT index_name ORDER BY index_name) FROM information_schema.statistics \
+                WHERE table_schema='d' AND table_name='item'";
+    assert_eq!(target.value::<String>(keys).await, "PRIMARY,u1,u2");
+    let triggers = "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema='d'";
+    assert_eq!(target.value::<u8>(triggers).await, 1);
+}
+
+/// What applies next is late all the time, and no reason to wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_delayed_channel_ends() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT)").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.commanded(&["set", "source_delay", "3s"]);
+    let writes = async {
+        loop {
+            source.exec("INSERT INTO d.t VALUES ()").await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = ends_well(start_copying(&daemon, &["--table", "d.t"]), &daemon) => {}
+        () = writes => {}
+    }
+    daemon.commanded(&["pause"]);
+    let said = refused_with(&daemon, &["--table", "d.t"]);
+    assert!(said.contains("is paused"), "{said}");
+}
+
+/// A copy whose tables have not converged belongs to the checkpoint.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renamed_channel_ends_the_copy_of_the_old_one() {
+    let (source, target) = Server::pair(&[], &[]);
+    source
+        .exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, a INT UNIQUE); INSERT INTO d.t VALUES (1, 1), (2, 2)")
+        .await;
+    let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
+    ends_well(start_copying(&daemon, &[]), &daemon).await;
+    source.exec("UPDATE d.t SET a = 3 WHERE id = 1").await;
+    daemon.set("name", "renamed");
+    let config = std::fs::read_to_string(daemon.config_path()).expect("readable");
+    let config = config.replace("name = \"test\"", "name = \"renamed\"");
+    std::fs::write(daemon.config_path(), config).expect("writable");
+    daemon.commanded(&["adopt", "--from", "test"]);
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let keys = "SELECT COUNT(*) FROM information_schema.statistics WHERE table_name='t' AND index_name='a'";
+    assert_eq!(
+        target.value::<u8>(keys).await,
+        1,
+        "the unique key is added with the end of the copy"
+    );
+}

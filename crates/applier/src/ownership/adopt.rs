@@ -66,8 +66,8 @@ async fn move_rows(session: &mut Session, from: &str, to: &str) -> Result<Checkp
     session
         .run(format!("UPDATE csa.checkpoint SET channel={new}, epoch={epoch} WHERE channel={old}"))
         .await?;
-    // A statement in doubt stays in doubt, and the records of sources and targets stay.
-    for table in ["statement", "channel", "target_server"] {
+    // A statement in doubt stays in doubt, the records of sources and targets stay, and a copy is still to be ended.
+    for table in ["statement", "channel", "target_server", "copy", "copy_state", "copy_range"] {
         // A row of the new name is a leftover: that channel has no checkpoint.
         if has_table(session, table).await? {
             session.run(format!("DELETE FROM csa.{table} WHERE channel={new}")).await?;

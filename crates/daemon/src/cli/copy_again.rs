@@ -187,7 +187,10 @@ impl RunningChannel {
             let has_rows_left =
                 view.copy.as_ref().is_some_and(|copy| copy.step == CopyStep::RowsLeft.name());
             match view.state {
-                ChannelState::Running => return Ok(CopyEnd::Whole),
+                // A channel whose tables still converge shows that it starts.
+                ChannelState::Running
+                | ChannelState::WaitingForDelay
+                | ChannelState::WaitingForLock => return Ok(CopyEnd::Whole),
                 ChannelState::Standby => return Ok(CopyEnd::Elsewhere),
                 // Until the channel has started, it shows what was left before the last round.
                 _ if !has_rows_left => rows_left_since = None,
@@ -209,6 +212,10 @@ impl RunningChannel {
             ))),
             ChannelState::Stopped => Err(Failure::Runtime(format!(
                 "channel {} was stopped; run the same command again, which continues",
+                self.channel
+            ))),
+            ChannelState::Paused => Err(Failure::Runtime(format!(
+                "channel {} is paused; resume it, and run the same command again, which continues",
                 self.channel
             ))),
             _ => Ok(()),

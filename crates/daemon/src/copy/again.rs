@@ -155,6 +155,10 @@ impl Again<'_> {
         if is_lost || begun.definitions.digest() != state.definitions {
             return self.begin_first().await;
         }
+        // The channel has applied a statement that made one, and rows of chunks would fire it.
+        if self.copying.writer.has_triggers(&self.options.tables).await? {
+            return self.begin_first().await;
+        }
         Ok((begun, ranges, epoch))
     }
 

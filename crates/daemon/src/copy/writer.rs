@@ -1,11 +1,14 @@
 //! A session on the target that makes tables and inserts rows.
 
+use std::collections::BTreeSet;
+
 use csa_applier::{Purpose, Target, TargetGtids, TargetLink, prelude};
 use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::server::Vendor;
 use csa_provider::server::link::{FromRow, Limits, LinkError, Side, rows_as};
+use csa_provider::sql_text::quote;
 
-use super::definitions::{Program, qualified};
+use super::definitions::{Program, additions, qualified};
 use super::error::{CopyError, Result};
 use super::ranges::ChunkNote;
 use crate::verify::{REPAIR_SESSION, TableName, connect_error};
@@ -123,15 +126,46 @@ impl TargetWriter {
         self.run(&format!("DROP TABLE IF EXISTS {}", qualified(name))).await
     }
 
-    /// Adds a table, an index or foreign keys, unless an earlier attempt did.
+    /// Adds a table, keys or foreign keys, each unless it is there: an earlier attempt did it, or the channel has applied
+    /// a change of the source.
     ///
     /// # Errors
     /// See [`Self::run`].
     pub(super) async fn add(&mut self, statement: &str) -> Result<()> {
-        match self.ask(statement).await {
-            Err(LinkError::Server { code, .. }) if IS_THERE.contains(&code) => Ok(()),
-            other => other.map_err(|source| self.error(&shortened(statement), source)),
+        if self.is_added(statement).await? {
+            return Ok(());
         }
+        // One of several is there.
+        for addition in additions(statement) {
+            self.is_added(&addition).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a statement. Returns `false` if something that it adds is there.
+    async fn is_added(&mut self, statement: &str) -> Result<bool> {
+        match self.ask(statement).await {
+            Err(LinkError::Server { code, .. }) if IS_THERE.contains(&code) => Ok(false),
+            other => {
+                other.map(|()| true).map_err(|source| self.error(&shortened(statement), source))
+            }
+        }
+    }
+
+    /// Returns true if one of the tables has a trigger.
+    ///
+    /// # Errors
+    /// See [`Self::run`].
+    pub(super) async fn has_triggers(&mut self, tables: &BTreeSet<TableName>) -> Result<bool> {
+        let names = tables
+            .iter()
+            .map(|TableName { schema, table }| format!("({},{})", quote(schema), quote(table)));
+        let query = format!(
+            "SELECT EXISTS (SELECT 1 FROM information_schema.triggers \
+             WHERE (event_object_schema, event_object_table) IN ({}))",
+            names.collect::<Vec<_>>().join(",")
+        );
+        Ok(self.asked::<u8>(&query).await?.contains(&1))
     }
 
     /// Inserts rows in one transaction, with the note of a chunk.

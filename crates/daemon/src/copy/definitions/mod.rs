@@ -19,7 +19,7 @@ use collation::with_collations;
 use csa_provider::sql_text::identifier;
 
 pub(super) use program::{Program, ProgramKind};
-pub(super) use table::{qualified, unnumbered};
+pub(super) use table::{additions, qualified, unnumbered};
 
 use crate::servers::copy_privileges;
 use crate::verify::{TableName, VerifyError, VerifySession};

@@ -85,6 +85,26 @@ fn add(table: &str, elements: &[String]) -> Option<String> {
     (!added.is_empty()).then(|| format!("ALTER TABLE {table} {added}"))
 }
 
+/// Returns an `ALTER TABLE … ADD …, ADD …` as a statement for each addition.
+pub(in crate::copy) fn additions(statement: &str) -> Vec<String> {
+    let tokens: Vec<_> =
+        Lexer::new(statement.as_bytes(), Dialect::default()).map_while(Result::ok).collect();
+    let mut depth = 0_i32;
+    let mut starts = Vec::new();
+    let mut previous_is_comma = false;
+    for token in &tokens {
+        depth += i32::from(token.is_symbol(b'(')) - i32::from(token.is_symbol(b')'));
+        if depth == 0 && token.is("ADD") && (starts.is_empty() || previous_is_comma) {
+            starts.push(token.start);
+        }
+        previous_is_comma = depth == 0 && token.is_symbol(b',');
+    }
+    let head = starts.first().and_then(|&first| statement.get(..first)).unwrap_or_default();
+    let ends = starts.iter().skip(1).copied().chain([statement.len()]);
+    let parts = starts.iter().zip(ends).filter_map(|(&start, end)| statement.get(start..end));
+    parts.map(|part| format!("{head}{}", part.trim_end_matches([',', ' ']))).collect()
+}
+
 /// Returns the place of the index without which the server refuses the AUTO_INCREMENT column (error 1075), if
 /// neither the primary nor a unique key serves it. The column is the first of an index, but on engines such as
 /// MyISAM it may be any.
@@ -118,6 +138,21 @@ mod tests {
         let name = TableName { schema: "s".to_owned(), table: "t`x".to_owned() };
         let text = format!("CREATE TABLE `t``x` (\n  {}\n){tail}", elements.join(",\n  "));
         Statements::of(&name, &text, false).unwrap()
+    }
+
+    #[test]
+    fn additions_can_be_made_one_by_one() {
+        let keys = [
+            "ADD UNIQUE KEY `a, ADD` (`x`(3),`y`) COMMENT 'u, ADD v'",
+            "ADD KEY `b` ((cast(json_extract(`j`,'$.a') as char(9)) collate utf8mb4_bin))",
+            "ADD CONSTRAINT `c` FOREIGN KEY (`x`, `add`) REFERENCES `p` (`x`, `add`)",
+        ];
+        for count in 1..=keys.len() {
+            let joined = format!("ALTER TABLE `s`.`ADD` {}", keys[..count].join(", "));
+            let single = keys[..count].iter().map(|key| format!("ALTER TABLE `s`.`ADD` {key}"));
+            assert_eq!(additions(&joined), single.collect::<Vec<_>>());
+        }
+        assert!(additions("CREATE TABLE `t` (`a` int)").is_empty());
     }
 
     #[test]
