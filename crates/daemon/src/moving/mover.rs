@@ -13,7 +13,7 @@ use super::fence::Fence;
 use super::journal::{Direction, Journal, JournalFile, MovePhase, Step, latest};
 use super::pair::{Pair, check_servers};
 use super::server::{Asked, Server, ServerError};
-use crate::config::ChannelSettings;
+use crate::config::{ChannelSettings, MoveSettings};
 use crate::host::{Failure, now_micros};
 use crate::notify::EventKind;
 
@@ -85,8 +85,11 @@ impl<'a> Mover<'a> {
             stop: CancellationToken::new(),
         };
         let lock = format!("csa_move_{}", mover.pair.up.name);
-        mover.from.lock(&lock);
-        mover.to.lock(&lock);
+        // Longer than a move that lives is silent: while a command runs, or until its time limit.
+        let MoveSettings { command_timeout, time_limit, .. } = &mover.pair.settings;
+        let idle = *time_limit + *command_timeout * 3 + Duration::from_secs(30);
+        mover.from.lock(&lock, idle);
+        mover.to.lock(&lock, idle);
         Ok(mover)
     }
 

@@ -46,8 +46,8 @@ pub(crate) struct Server {
     target: Target,
     session: Option<Box<dyn TargetLink>>,
     pub(crate) identity: ServerIdentity,
-    /// GET_LOCK of the move is held by every session.
-    lock: Option<String>,
+    /// GET_LOCK of the move is held by every session, which ends after this time without a statement.
+    lock: Option<(String, Duration)>,
     /// The session is in a transaction, by which [`Server::writing`] tells a new answer from an old one.
     has_begun: bool,
 }
@@ -160,21 +160,32 @@ impl Server {
             let done = session.query(&statement, Limits::SETTING).await;
             done.map_err(|error| self.error(error.code(), format!("{error}: {statement}")))?;
         }
-        if let Some(lock) = &self.lock {
-            let query = format!("SELECT GET_LOCK({}, 3)", quote(lock));
+        if let Some((lock, idle)) = &self.lock {
+            let lock = quote(lock);
+            let query = format!("SELECT GET_LOCK({lock}, 3), IS_USED_LOCK({lock})");
             let got = session.query(&query, Limits::SETTING).await;
             let got = got.map_err(|error| self.error(error.code(), error))?;
-            if first(got.into_iter().map(texts).collect()).as_deref() != Some("1") {
-                let text = "another csa-daemon move of this pair runs; wait for its end";
+            let mut got = got.into_iter().flat_map(texts).map(Option::unwrap_or_default);
+            if got.next().as_deref() != Some("1") {
+                let holder = got.next().unwrap_or_default();
+                let text = format!(
+                    "another csa-daemon move of this pair runs, in session {holder} here; wait for its end. If its host is \
+                     gone, its session ends after {} s of silence, or with KILL {holder}",
+                    idle.as_secs()
+                );
                 return Err(self.error(Some(0), text));
             }
+            // Not before: a host that is gone would keep the lock until its connection is given up, hours later.
+            let statement = format!("SET SESSION wait_timeout = {}", idle.as_secs());
+            let done = session.query(&statement, Limits::SETTING).await;
+            done.map_err(|error| self.error(error.code(), error))?;
         }
         Ok(session)
     }
 
-    /// Lets every session take the lock of the move of a pair.
-    pub(crate) fn lock(&mut self, name: &str) {
-        self.lock = Some(name.to_owned());
+    /// Lets every session take the lock of the move of a pair. A session that asks nothing for `idle` loses it.
+    pub(crate) fn lock(&mut self, name: &str, idle: Duration) {
+        self.lock = Some((name.to_owned(), idle));
     }
 
     /// Runs statements one after the other.
