@@ -123,6 +123,46 @@ async fn a_pair_of_channels_takes_nothing_back() {
     silent(&daemon, &a, &b).await;
 }
 
+/// Rows are written on one server and definitions on the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_comes_back_is_read_again() {
+    for settings in [
+        &[("applier.executor", "row-image")][..],
+        &[("applier.executor", "sql")],
+        &[("applier.commit", "one-to-one"), ("applier.target_gtids", "source")],
+    ] {
+        let (a, b) = Server::pair(&[], &[]);
+        let daemon = pair(&a, &b, |builder| {
+            settings.iter().fold(builder, |builder, (key, value)| builder.set(key, *value))
+        });
+        let on_a = async |statement: &str| {
+            a.exec(statement).await;
+            drained(&daemon, &a, &b).await;
+        };
+        on_a("CREATE DATABASE d; CREATE TABLE d.t (id INT NOT NULL, part INT NOT NULL, v INT, PRIMARY KEY (id))").await;
+        on_a("INSERT INTO d.t VALUES (1, 1, 10)").await;
+        b.exec("ALTER TABLE d.t DROP PRIMARY KEY, ADD PRIMARY KEY (id, part)").await;
+        drained(&daemon, &a, &b).await;
+        on_a("INSERT INTO d.t VALUES (1, 2, 20)").await;
+        on_a("UPDATE d.t SET v = 21 WHERE id = 1 AND part = 2").await;
+        equal(&a, &b).await;
+        b.exec("ALTER TABLE d.t MODIFY v INT AFTER id").await;
+        drained(&daemon, &a, &b).await;
+        on_a("INSERT INTO d.t (id, part, v) VALUES (7, 8, 9)").await;
+        let made = if settings[0].1 == "sql" { "LIKE d.t" } else { "SELECT * FROM d.t" };
+        b.exec(&format!("CREATE TABLE d.made {made}; ALTER TABLE d.t ADD UNIQUE KEY (v)")).await;
+        drained(&daemon, &a, &b).await;
+        on_a(
+            "BEGIN; UPDATE d.t SET v = 5 WHERE v = 10; UPDATE d.t SET v = 10 WHERE v = 21; \
+              UPDATE d.t SET v = 6 WHERE v = 5; COMMIT",
+        )
+        .await;
+        equal(&a, &b).await;
+        assert!(returned(&daemon, 0) >= 4, "{}", returned(&daemon, 0));
+        silent(&daemon, &a, &b).await;
+    }
+}
+
 /// The source's GTIDs cut the loop.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pair_with_the_sources_gtids_takes_nothing_back() {

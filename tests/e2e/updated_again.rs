@@ -44,6 +44,15 @@ async fn rows_that_a_statement_updates_twice_arrive() {
     for image in FULL_IMAGES {
         update(&mut conn, &TYPES, image).await;
     }
+    // A row of a table with a primary key comes between two updates of one without.
+    for statement in [
+        "CREATE TABLE v.p (id INT PRIMARY KEY, u INT UNIQUE); CREATE TABLE v.n (k INT UNIQUE, b BLOB)",
+        "INSERT INTO v.p VALUES (1, 1); INSERT INTO v.n VALUES (1, 'aa')",
+        "BEGIN; UPDATE v.p SET u=2 WHERE id=1; UPDATE v.n SET b='bb' WHERE k=1; INSERT INTO v.p VALUES (9, 1); \
+         UPDATE v.n SET b='cc' WHERE k=1; COMMIT",
+    ] {
+        run(&mut conn, statement).await;
+    }
     equal(&source, [&images, &statements], &daemon).await;
     downstream.wait(&images.gtid_executed().await, DRAIN).await.expect("it follows");
     compare(&source, &downstream.0).await;

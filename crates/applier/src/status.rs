@@ -155,7 +155,7 @@ impl ApplierView {
                 self.own_left_out_total += 1;
                 info!(%gtid, "statement about schema csa left out: the target keeps its own there");
             }
-            Verdict::LeftOut(Omission::Returned) => {
+            Verdict::LeftOut(Omission::Returned) | Verdict::ReturnedStatement => {
                 if self.returned_left_out_total == 0 {
                     info!(
                         %gtid,

@@ -22,7 +22,7 @@ use super::parts::Parts;
 use super::source_statement::{self, SourceStatement};
 use super::{not_transactional, progress};
 use crate::error::{Error, ErrorClass, Result};
-use crate::options::ApplierOptions;
+use crate::options::{ApplierOptions, TargetGtids};
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
 use crate::rows::discarded;
@@ -61,6 +61,11 @@ impl StatementExecutor {
         group: &Arc<Group>,
         stop: &CancellationToken,
     ) -> Result<()> {
+        if *group.verdict() == Verdict::ReturnedStatement {
+            let outcome = self.pass_over(keeper, group, stop).await;
+            self.parts.tables.forget();
+            return outcome;
+        }
         let statement = match group.verdict() {
             Verdict::NotTransactional => not_transactional::read(group)?,
             _ => source_statement::read(group, &self.parts.target.collation_map)?,
@@ -73,6 +78,44 @@ impl StatementExecutor {
             self.parts.tables.forget();
         }
         outcome
+    }
+
+    /// Writes the checkpoint after a statement that the target's own server has executed.
+    async fn pass_over(
+        &self,
+        keeper: &mut Keeper,
+        group: &Group,
+        stop: &CancellationToken,
+    ) -> Result<()> {
+        let mut conflicts = retry_pause::conflicts();
+        let mut backoff = self.parts.options.backoff();
+        loop {
+            let Err(error) = self.write_unlogged(keeper, group).await else {
+                keeper.reached();
+                return Ok(());
+            };
+            match error.class() {
+                ErrorClass::Retry if stop.is_cancelled() => return Err(Error::Stopping),
+                ErrorClass::Retry => {
+                    retry_pause::pause(&mut conflicts, &*self.parts.options.chance).await;
+                }
+                ErrorClass::Unavailable => keeper.wait_and_regain(&error, &mut backoff).await?,
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Writes a checkpoint that would come back for ever from the target's binary log, and be written there again.
+    async fn write_unlogged(&self, keeper: &mut Keeper, group: &Group) -> Result<()> {
+        let is_logged = self.parts.target.gtids == TargetGtids::Own;
+        if is_logged {
+            keeper.session().log(false).await?;
+        }
+        keeper.write_checkpoint(group.sequence, &group.executed_after).await?;
+        if is_logged {
+            keeper.session().log(true).await?;
+        }
+        Ok(())
     }
 
     async fn execute_once(

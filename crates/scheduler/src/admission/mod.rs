@@ -63,7 +63,7 @@ impl AdmittedTransaction {
     /// Returns true if the target's own server made it, so that it is not applied again.
     #[must_use]
     pub fn is_returned(&self) -> bool {
-        self.verdict == Verdict::LeftOut(Omission::Returned)
+        matches!(self.verdict, Verdict::LeftOut(Omission::Returned) | Verdict::ReturnedStatement)
     }
 
     /// Its events as the target receives them, compressed payloads unpacked, one at a time. Of one that is
@@ -219,9 +219,11 @@ impl<K: KeySource> Admission<K> {
         let looked_at = match verdict {
             Verdict::LeftOut(_) => true,
             Verdict::Rows => whole,
-            Verdict::NotTransactional | Verdict::Statement | Verdict::Xa | Verdict::Refused(_) => {
-                false
-            }
+            Verdict::NotTransactional
+            | Verdict::Statement
+            | Verdict::Xa
+            | Verdict::ReturnedStatement
+            | Verdict::Refused(_) => false,
         };
         // A transaction executed as a statement has its session set in any case.
         let session = match verdict {

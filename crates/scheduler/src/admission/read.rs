@@ -85,7 +85,7 @@ impl<'a, K: KeySource> Reading<'a, K> {
         let Admission { origins, source, .. } = &mut *self.admission;
         let origin = origins.of_gtid(source, &relayed.header.gtid).await;
         if origin.map_err(Failure::Keys)? == Origin::Target {
-            return Ok(Verdict::LeftOut(Omission::Returned));
+            return returned(relayed);
         }
         for event in flattened_events(relayed) {
             let event = event.map_err(Failure::Stored)?;
@@ -275,4 +275,24 @@ fn describe(statement: &Statement, begun: bool) -> String {
         other if begun => format!("{other:?} statement inside a row transaction"),
         other => format!("{other:?} statement outside a transaction"),
     }
+}
+
+/// Returns the verdict on a transaction of the target's own server. Its statement has changed the definitions there, which
+/// were read before.
+fn returned(relayed: &RelayedTransaction) -> Result<Verdict> {
+    for event in flattened_events(relayed) {
+        let event = event.map_err(Failure::Stored)?;
+        match event.event_type() {
+            EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => {}
+            EventType::QUERY => match Statement::of(&QueryEvent::parse(event.body())?) {
+                Statement::Begin => {}
+                Statement::Ddl | Statement::CreateTableStartTransaction => {
+                    return Ok(Verdict::ReturnedStatement);
+                }
+                _ => break,
+            },
+            _ => break,
+        }
+    }
+    Ok(Verdict::LeftOut(Omission::Returned))
 }

@@ -15,6 +15,9 @@ pub enum Verdict {
     Statement,
     /// A step of a distributed transaction, with a GTID of its own: as a statement, but for the definitions.
     Xa,
+    /// A statement that the target's own server has executed: nothing of it is executed, but definitions are other ones
+    /// after it. It runs alone, as a statement.
+    ReturnedStatement,
     /// Nothing of it is executed; only its GTID counts, in a group with row changes.
     LeftOut(Omission),
     /// It must be neither executed nor left out, for this reason. It counts as a statement, so that it stops the
@@ -42,10 +45,10 @@ impl Verdict {
         matches!(self, Self::Rows | Self::LeftOut(_))
     }
 
-    /// Returns true if it is executed as a statement, and counted as one once it is committed.
+    /// Returns true if it is executed or passed over as a statement, and counted as one once it is committed.
     #[must_use]
     pub const fn is_statement(&self) -> bool {
-        matches!(self, Self::Statement | Self::Xa | Self::Refused(_))
+        matches!(self, Self::Statement | Self::Xa | Self::ReturnedStatement | Self::Refused(_))
     }
 
     /// The reason why it must be neither executed nor left out.

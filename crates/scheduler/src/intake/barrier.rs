@@ -36,7 +36,9 @@ impl Barrier {
         match verdict {
             _ if is_planted(Bug::BarrierIgnored) => Self::None,
             // One that is refused ends the channel instead of opening the barrier.
-            Verdict::Statement | Verdict::Refused(_) => Self::Definitions { committed },
+            Verdict::Statement | Verdict::ReturnedStatement | Verdict::Refused(_) => {
+                Self::Definitions { committed }
+            }
             Verdict::Xa => Self::Statement { committed },
             // Rows that can't be rolled back run alone, which the scheduler sees to; they change no
             // definitions.

@@ -57,9 +57,10 @@ pub(crate) fn merge(
             for row in block.rows.0..block.rows.1 {
                 let row = ChangedRow { changes, block, row: row as usize, session };
                 if !stage.take(&row)? {
+                    let is_keyless = !block.layout.keys.has_primary || stage.has_keyless_rows();
                     stage.write(&mut free, &mut late, &in_the_way);
                     stage.clear();
-                    if !block.layout.keys.has_primary {
+                    if is_keyless {
                         // The target would log the changes of both stages in one event, and its replicas might
                         // fail at it (updated_again.rs).
                         free.end_statement();

@@ -135,6 +135,11 @@ impl<'a> Stage<'a> {
         stage
     }
 
+    /// Returns true if it has rows of a table without a primary key.
+    pub(super) fn has_keyless_rows(&self) -> bool {
+        self.entries.iter().any(|entry| !entry.block.layout.keys.has_primary)
+    }
+
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.keys.clear();

@@ -121,6 +121,7 @@ impl Model {
 }
 
 struct Definitions {
+    /// Parents always have one.
     have_primary: bool,
 }
 
@@ -147,6 +148,7 @@ impl KeySource for Definitions {
         if table == b"parent" {
             keys.unique.push(UniqueKey { parts: vec![key(1)] });
             keys.computes = true;
+            keys.has_primary = true;
             return Ok((TableId(1), Some(Arc::new(keys))));
         }
         keys.foreign_key_rank = Some(1);
@@ -377,6 +379,29 @@ fn without_a_primary_key_changes_of_a_row_share_no_statement() {
             let late_statements = merged.late.iter().map(|part| part.images.len()).sum::<usize>();
             assert_eq!(merged.free.len() + late_statements, statements, "{have_primary} {late}");
         }
+    }
+}
+
+/// A row of a table with a primary key comes between.
+#[test]
+fn without_a_primary_key_stages_share_no_statement() {
+    for (have_primary, statements) in [(true, 1), (false, 2)] {
+        let child = |v| Some([Some(1), None, Some(v)]);
+        let parent = |id, p| Some([Some(id), Some(p), None]);
+        let changes = [
+            Change { table: CHILD, before: child(1), after: child(2) },
+            Change { table: PARENT, before: parent(1, 1), after: parent(1, 2) },
+            Change { table: PARENT, before: None, after: parent(9, 1) },
+            Change { table: CHILD, before: child(2), after: child(3) },
+        ];
+        let admitted = Admission::new(Definitions { have_primary }).admit_now(
+            transaction(1, &changes),
+            None,
+            true,
+        );
+        let admitted = [admitted.expect("known")];
+        let merged = merge(&admitted, OWN, 4 << 20, RowImageColumns::Full, |_| None);
+        assert_eq!(merged.expect("whole rows").free.len(), statements, "{have_primary}");
     }
 }
 
