@@ -199,6 +199,25 @@ async fn member_types(server: &Server) -> Vec<String> {
     conn.query(query).await.expect("types")
 }
 
+/// A number that a committed row had is not given again where the target becomes a source.
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_of_rows_that_were_deleted_at_once_are_not_given_again() {
+    let (source, images, statements, daemon) = three().await;
+    let mut conn = source.conn().await;
+    run(&mut conn, "CREATE DATABASE d").await;
+    run(&mut conn, "CREATE TABLE d.q (id INT AUTO_INCREMENT PRIMARY KEY, v INT)").await;
+    run(&mut conn, "BEGIN; INSERT INTO d.q (v) VALUES (1), (2); DELETE FROM d.q; COMMIT").await;
+    for _ in 0..50 {
+        run(&mut conn, "INSERT INTO d.q (v) VALUES (1); DELETE FROM d.q").await;
+    }
+    equal(&source, [&images, &statements], &daemon).await;
+    assert!(daemon.terminate().success());
+    for server in [&source, &images, &statements] {
+        server.exec("INSERT INTO d.q (v) VALUES (3)").await;
+        assert_eq!(server.value::<u32>("SELECT id FROM d.q").await, 53, "{}", server.name);
+    }
+}
+
 /// A source with two targets: row images go to one, statements to the other.
 pub(crate) async fn three() -> (Server, Server, Server, Daemon) {
     let (source, images) = Server::pair(&["--binlog-row-event-max-size=1M"], &[]);

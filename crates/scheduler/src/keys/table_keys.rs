@@ -41,6 +41,8 @@ pub struct TableKeys {
     pub computes: bool,
     /// Changes of the table can't be rolled back.
     pub not_transactional: bool,
+    /// The server numbers its rows. It also learns the next number from rows that are deleted soon.
+    pub has_auto_increment: bool,
 }
 
 /// Columns with values that no two rows share, unless one of them is NULL.

@@ -381,7 +381,10 @@ fn fold<'a>(entry: &Entry<'a>, row: &StreamRow<'a>) -> Option<Entry<'a>> {
     let net = match (entry.net, row.block.kind) {
         (Net::Update, RowsKind::Update) if continues => return Some(folded),
         (Net::Write, RowsKind::Update) if continues => return Some(folded),
-        (Net::Write, RowsKind::Delete) if continues => Net::Nothing,
+        // The target must not give the number of a committed row again, should it become a source.
+        (Net::Write, RowsKind::Delete) if continues && !first.layout.keys.has_auto_increment => {
+            Net::Nothing
+        }
         (Net::Update, RowsKind::Delete) if continues => Net::Delete,
         // The images need not be equal here: the update writes all columns of the new one.
         (Net::Delete, RowsKind::Write) if same_keys(entry.keys, row.keys) => Net::Update,

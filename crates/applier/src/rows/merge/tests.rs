@@ -123,9 +123,11 @@ impl Model {
 struct Definitions {
     /// Parents always have one.
     have_primary: bool,
+    number_rows: bool,
+    related: bool,
 }
 
-const KEYED: Definitions = Definitions { have_primary: true };
+const KEYED: Definitions = Definitions { have_primary: true, number_rows: false, related: true };
 
 fn key(column: usize) -> KeyPart {
     KeyPart { column, class: KeyClass::Integer }
@@ -141,8 +143,9 @@ impl KeySource for Definitions {
             columns: 3,
             unique: vec![UniqueKey { parts: vec![key(0)] }],
             has_primary: self.have_primary,
+            has_auto_increment: self.number_rows,
             foreign_key_rank: Some(0),
-            has_relations: true,
+            has_relations: self.related,
             ..TableKeys::default()
         };
         if table == b"parent" {
@@ -367,7 +370,7 @@ fn without_a_primary_key_changes_of_a_row_share_no_statement() {
         for (late, statements) in [false, true].into_iter().zip(statements) {
             let row = |id| Some([Some(id), None, Some(1)]);
             let moved = |from, to| Change { table: CHILD, before: row(from), after: row(to) };
-            let admitted = Admission::new(Definitions { have_primary }).admit_now(
+            let admitted = Admission::new(Definitions { have_primary, ..KEYED }).admit_now(
                 transaction(1, &[moved(1, 2), moved(2, 3), moved(3, 4)]),
                 None,
                 true,
@@ -394,7 +397,7 @@ fn without_a_primary_key_stages_share_no_statement() {
             Change { table: PARENT, before: None, after: parent(9, 1) },
             Change { table: CHILD, before: child(2), after: child(3) },
         ];
-        let admitted = Admission::new(Definitions { have_primary }).admit_now(
+        let admitted = Admission::new(Definitions { have_primary, ..KEYED }).admit_now(
             transaction(1, &changes),
             None,
             true,
@@ -402,6 +405,28 @@ fn without_a_primary_key_stages_share_no_statement() {
         let admitted = [admitted.expect("known")];
         let merged = merge(&admitted, OWN, 4 << 20, RowImageColumns::Full, |_| None);
         assert_eq!(merged.expect("whole rows").free.len(), statements, "{have_primary}");
+    }
+}
+
+#[test]
+fn a_numbered_row_that_is_deleted_at_once_is_written() {
+    for (number_rows, expected) in [(true, 2), (false, 0)] {
+        let row = Some([Some(7), None, None]);
+        let changes = [(None, row), (row, None)].map(|(before, after)| Change {
+            table: CHILD,
+            before,
+            after,
+        });
+        let mut admission = Admission::new(Definitions { number_rows, related: false, ..KEYED });
+        let admitted = admission.admit_now(transaction(1, &changes), None, true).expect("known");
+        let merged = merge(&[admitted], OWN, 4 << 20, RowImageColumns::Full, |_| None);
+        let sent: usize = merged
+            .expect("whole rows")
+            .free
+            .iter()
+            .map(|step| changes_of(&step.events).len())
+            .sum();
+        assert_eq!(sent, expected, "{number_rows}");
     }
 }
 

@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
 
-/// Name, type, collation; generated, and that virtually.
-type Column = (String, String, Option<String>, bool, bool);
+/// Name, type, collation; generated; what else the server says of it, in lower case.
+type Column = (String, String, Option<String>, bool, String);
 /// A part of an index: the index, the column if it is one, the length of a prefix, whether the index is unique.
 type IndexPart = (String, Option<String>, Option<usize>, bool);
 
@@ -30,6 +30,8 @@ pub(super) struct Definition {
     pub(super) computes: bool,
     /// See [`csa_scheduler::keys::TableKeys::not_transactional`].
     pub(super) not_transactional: bool,
+    /// See [`csa_scheduler::keys::TableKeys::has_auto_increment`].
+    pub(super) has_auto_increment: bool,
 }
 
 /// The answers of `information_schema` about some tables of one schema.
@@ -85,19 +87,18 @@ fn condition(schema: &str, tables: &[String]) -> String {
 
 impl Answers {
     async fn read(session: &mut Session, named: &str) -> Result<Self> {
-        let columns: Vec<(String, String, String, Option<String>, bool, bool)> = session
+        let columns: Vec<(String, String, String, Option<String>, bool, String)> = session
             .rows(&format!(
                 "SELECT TABLE_NAME, COLUMN_NAME, LOWER(DATA_TYPE), COLLATION_NAME, \
-                 COALESCE(GENERATION_EXPRESSION,'')<>'', EXTRA LIKE '%VIRTUAL%' \
+                 COALESCE(GENERATION_EXPRESSION,'')<>'', LOWER(EXTRA) \
                  FROM information_schema.COLUMNS \
                  WHERE {named} ORDER BY TABLE_NAME, ORDINAL_POSITION"
             ))
             .await?;
-        let columns = columns.into_iter().map(
-            |(table, name, data_type, collation, generated, is_virtual)| {
-                (table, (name, data_type, collation, generated, is_virtual))
-            },
-        );
+        let columns =
+            columns.into_iter().map(|(table, name, data_type, collation, generated, extra)| {
+                (table, (name, data_type, collation, generated, extra))
+            });
         let columns = by_table(columns);
         let mut answers = Self {
             columns,
@@ -151,6 +152,7 @@ impl Answers {
                 || table.has_checks
                 || self.partitions_compute.contains(name),
             not_transactional: self.not_transactional.contains(name),
+            has_auto_increment: columns.iter().any(|(.., extra)| extra.contains("auto_increment")),
             ..Definition::default()
         };
         let mut last = None;
@@ -224,7 +226,9 @@ fn generated_are_logged_right(columns: &[Column]) -> bool {
                 | "varbinary"
         )
     };
-    !columns.iter().any(|(_, data_type, .., is_virtual)| *is_virtual && is_outside(data_type))
+    !columns
+        .iter()
+        .any(|(_, data_type, .., extra)| extra.contains("virtual") && is_outside(data_type))
 }
 
 /// The tables that can't be rolled back. BLACKHOLE has nothing to roll back.
@@ -321,9 +325,10 @@ mod tests {
             ("text", true, false, true),
             ("text", false, false, true),
         ] {
+            let extra = if is_virtual { "virtual generated" } else { "" };
             let columns = [
-                ("id".to_owned(), "int".to_owned(), None, false, false),
-                ("g".to_owned(), data_type.to_owned(), None, generated, is_virtual),
+                ("id".to_owned(), "int".to_owned(), None, false, "auto_increment".to_owned()),
+                ("g".to_owned(), data_type.to_owned(), None, generated, extra.to_owned()),
             ];
             assert_eq!(generated_are_logged_right(&columns), trusted, "{data_type}");
         }

@@ -55,6 +55,7 @@ impl KnownDefinitions {
             has_relations: references.has_relations(name),
             computes,
             not_transactional: definition.not_transactional,
+            has_auto_increment: definition.has_auto_increment,
         })
     }
 
