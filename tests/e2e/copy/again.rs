@@ -264,7 +264,7 @@ async fn keys_and_triggers_that_are_still_to_come_do_no_harm() {
     assert_eq!(target.value::<u8>(triggers).await, 1);
 }
 
-/// What applies next is late all the time, and no reason to wait for it.
+/// The next transaction is late all the time, and no reason to wait for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_delayed_channel_ends() {
     let (source, target) = Server::pair(&[], &[]);
@@ -312,4 +312,39 @@ async fn a_renamed_channel_ends_the_copy_of_the_old_one() {
         1,
         "the unique key is added with the end of the copy"
     );
+}
+
+/// The source drops the table in the middle.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_can_not_go_on_is_given_up() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &LoadOptions { tables: 2, rows: 20_000, ..busy() }).await;
+    let daemon = Daemon::builder(&source, &target).set("copy.rows_per_second", 4_000).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let mut copying = start_copying(&daemon, &["--table", "sbtest.sbtest1"]);
+    let mut conn = target.conn().await;
+    eventually("rows are copied", DRAIN, async || {
+        let rows = "SELECT COUNT(*) FROM csa.copy_range WHERE rows_copied > 0";
+        conn.query_first::<u64, _>(rows).await.ok().flatten() > Some(0)
+    })
+    .await;
+    copying.kill().expect("kills");
+    copying.wait().expect("ends");
+    source.exec("DROP TABLE sbtest.sbtest1").await;
+    let mut said = String::new();
+    eventually("the session of the killed copy ends", DRAIN, async || {
+        said = refused_with(&daemon, &["--table", "sbtest.sbtest1"]);
+        said.contains("it has no table sbtest.sbtest1")
+    })
+    .await;
+    assert!(said.contains("csa-daemon copy --channel test --cancel"), "{said}");
+    let said = refused_with(&daemon, &["--table", "sbtest.sbtest2"]);
+    assert!(said.contains("or give it up with csa-daemon copy --channel test --cancel"), "{said}");
+    // The command that was killed had stopped the channel.
+    let said = daemon.commanded(&["copy", "--cancel"]);
+    assert!(said.contains("These tables lack rows") && said.contains("sbtest.sbtest1"), "{said}");
+    daemon.commanded(&["restart"]);
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
 }

@@ -372,3 +372,50 @@ async fn a_copy_whose_source_fails_over_is_made_from_the_next_one() {
     compare(&replica, &target).await;
     assert!(daemon.log().contains("the source is another server"), "{}", daemon.log_tail());
 }
+
+/// The tables have rows that the next source never had.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_whose_last_changes_were_lost_with_their_source_says_so() {
+    let (source, target) = Server::pair(&[], &[]);
+    let replica = Server::start("replica", &[]);
+    replica.follow(&source).await;
+    prepare(&source, &LoadOptions { tables: 1, rows: 20_000, ..busy() }).await;
+    let has_all = async || {
+        eventually("the replica has all", DRAIN, async || {
+            replica.gtid_executed().await == source.gtid_executed().await
+        })
+        .await;
+    };
+    has_all().await;
+    replica.exec("STOP REPLICA").await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("copy.snapshot_limit", "0MiB")
+        .set("copy.rows_per_second", 8_000)
+        .build();
+    let copying = start_copying(&daemon, &[]);
+    let mut conn = target.conn().await;
+    eventually("a chunk is copied", DRAIN, async || {
+        let rows = "SELECT COUNT(*) FROM csa.copy_range WHERE rows_copied > 0";
+        conn.query_first::<u64, _>(rows).await.ok().flatten() > Some(0)
+    })
+    .await;
+    source.exec("DELETE FROM sbtest.sbtest1 WHERE id > 19990").await;
+    ends_well(copying, &daemon).await;
+    daemon.set("source.port", i64::from(replica.port));
+    daemon.start_again();
+    wait_state(&daemon, 0, "failed").await;
+    let error = daemon.status()["channels"][0]["last_error"]["message"].to_string();
+    assert!(
+        error.contains("it lacks") && error.contains("run the same csa-daemon copy"),
+        "{error}"
+    );
+    // Nothing was lost: it only was late.
+    replica.exec("START REPLICA").await;
+    has_all().await;
+    daemon.commanded(&["restart"]);
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&replica, &target, DRAIN).await;
+    compare(&replica, &target).await;
+}

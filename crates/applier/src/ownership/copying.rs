@@ -131,6 +131,29 @@ impl CopyClaim {
         Ok((Self { session, channel: channel.to_owned() }, found.executed))
     }
 
+    /// Gives up a copy of tables of a channel that has a checkpoint and does not run, while rows are missing. Returns these
+    /// tables, which stay as they are; `None` if there is no such copy.
+    ///
+    /// # Errors
+    /// A daemon or another copy has the channel.
+    pub async fn give_up_again(target: &Target, channel: &str) -> Result<Option<Vec<CopiedTable>>> {
+        let mut session = hold(target, channel).await?;
+        let has_checkpoint = has_table(&mut session, "checkpoint").await?
+            && checkpoint::read(&mut session, channel, false).await?.is_some();
+        if !has_checkpoint {
+            session.close().await;
+            return Ok(None);
+        }
+        create_notes(&mut session).await?;
+        let mut claim = Self { session, channel: channel.to_owned() };
+        let left = claim.converging().await?.filter(|converging| converging.until.is_none());
+        if left.is_some() {
+            claim.forget().await?;
+        }
+        claim.give_back().await;
+        Ok(left.map(|converging| converging.tables))
+    }
+
     /// Takes a channel whose copy a pipeline has met, to end it or to make its tables. Returns `None` if that is done, or
     /// the copy is another one by now: the channel had nobody for a moment.
     ///

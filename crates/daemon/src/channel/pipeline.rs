@@ -117,6 +117,11 @@ impl<'a> Pipeline<'a> {
             }
         };
         watch.done(StartStep::RelayStore);
+        let converging = control.converging();
+        if let Some(why) = lost_changes(converging.as_ref(), source, &received.store) {
+            control.close().await;
+            return Err(ChannelError::Refused(why));
+        }
         let status: Arc<_> = ApplierStatus::new(
             control.commits(),
             control.reachability(),
@@ -130,7 +135,6 @@ impl<'a> Pipeline<'a> {
             statement_gtids: target.statement_gtids,
             ..settings.applier.clone()
         };
-        let converging = control.converging();
         if let Some(converging) = &converging {
             let tables = converging_tables(&settings.name, converging).map_err(unreadable)?;
             options.converging = Some(Arc::new(tables));
@@ -304,6 +308,26 @@ fn stopped_at(
         stopped.cancel();
     });
     (AbortOnDropHandle::new(stops), stop)
+}
+
+/// Returns why copied tables can't become what they are on the source: it lacks changes that their rows already have. No
+/// channel would ever reach their end.
+fn lost_changes(
+    converging: Option<&Converging>,
+    source: Option<&SourceFacts>,
+    store: &RelayStore,
+) -> Option<String> {
+    let until = converging?.until.as_ref()?;
+    let mut known = source?.gtid_executed.clone();
+    known.union(&store.received_so_far());
+    let missing = until.difference(&known);
+    (!missing.is_empty()).then(|| {
+        format!(
+            "source: it lacks {}, which the source had from which tables were copied. A replica may get them later; if a \
+             failover has lost them, run the same csa-daemon copy again",
+            missing.brief()
+        )
+    })
 }
 
 /// Has the relay store write everything at once while the target is away.

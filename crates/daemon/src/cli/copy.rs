@@ -14,8 +14,8 @@ use super::verify::{chosen_with_target, reader};
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{
-    CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, MovingTable, Pace, PlannedCopy,
-    PlannedTable, sources,
+    Cancelled, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, MovingTable, Pace,
+    PlannedCopy, PlannedTable, sources,
 };
 use crate::host::{Failure, runtime};
 use crate::verify::Replicated;
@@ -39,8 +39,8 @@ pub(crate) fn copy(
         let selection = Replicated::new(&channel.filters);
         let failed = |error| Failure::Runtime(format!("channel {:?}: {error}", channel.name));
         if arguments.cancel {
-            let dropped = runtime.block_on(crate::copy::cancel(&options)).map_err(failed)?;
-            say!("channel {}: {}", channel.name, cancelled(dropped));
+            let cancelled = runtime.block_on(crate::copy::cancel(&options)).map_err(failed)?;
+            say!("channel {}: {}", channel.name, told(&cancelled));
             continue;
         }
         if arguments.plan {
@@ -71,7 +71,18 @@ pub(super) fn options(
     Ok(options)
 }
 
-fn cancelled(dropped: usize) -> String {
+fn told(cancelled: &Cancelled) -> String {
+    let dropped = match cancelled {
+        Cancelled::First(dropped) => *dropped,
+        Cancelled::Again(tables) => {
+            let tables: Vec<String> = tables.iter().map(ToString::to_string).collect();
+            return format!(
+                "the copy is cancelled. These tables lack rows, unique keys, foreign keys and triggers, if they are still \
+                 there: {}. Copy each again with --table before the channel changes it, or drop it",
+                tables.join(", ")
+            );
+        }
+    };
     match dropped {
         0 => "there is no unfinished copy".to_owned(),
         1 => "the copy is cancelled, and its table is dropped".to_owned(),

@@ -153,11 +153,24 @@ pub(crate) async fn plan(
     Ok(PlannedCopy { tables: tables.collect(), why_in_one_snapshot: chunked.why_none })
 }
 
-/// Drops the tables that an interrupted copy has made on the target, and returns their number.
+/// A copy that was given up.
+#[derive(Debug)]
+pub(crate) enum Cancelled {
+    /// The number of tables that it had made, which are dropped.
+    First(usize),
+    /// Tables that a channel copied again; they stay, and lack rows.
+    Again(Vec<TableName>),
+}
+
+/// Gives up an interrupted copy: drops the tables that a first one has made on the target, and leaves those that were
+/// copied again.
 ///
 /// # Errors
-/// The channel has a checkpoint, somebody has it, or the target refuses or goes away.
-pub(crate) async fn cancel(options: &CopyOptions) -> std::result::Result<usize, CopyError> {
+/// The channel has a checkpoint and no such copy, somebody has it, or the target refuses or goes away.
+pub(crate) async fn cancel(options: &CopyOptions) -> std::result::Result<Cancelled, CopyError> {
+    if let Some(left) = CopyClaim::give_up_again(&options.target, &options.channel).await? {
+        return Ok(Cancelled::Again(left.into_iter().map(TableName::from).collect()));
+    }
     let mut claim = CopyClaim::take(&options.target, &options.channel).await?;
     let mut writer = TargetWriter::connect(&options.target).await?;
     let dropped = drop_unfinished(&mut claim, &mut writer).await?;
@@ -166,7 +179,7 @@ pub(crate) async fn cancel(options: &CopyOptions) -> std::result::Result<usize, 
     }
     writer.close().await;
     claim.give_back().await;
-    Ok(dropped.len())
+    Ok(Cancelled::First(dropped.len()))
 }
 
 /// Drops what an earlier copy made and did not finish: its rows are of another moment. Returns the tables, which stay noted:
