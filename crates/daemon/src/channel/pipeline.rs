@@ -207,10 +207,22 @@ impl<'a> Pipeline<'a> {
         let intake = intake.await.map_err(|panic| broken(&panic));
         watch.detach();
         let executed = commits.executed();
-        // A stop wins over an end reached at the same moment: the next start meets that end again.
-        if outcome.is_err() || stop.is_cancelled() || kill.is_cancelled() {
+        let is_stopped = stop.is_cancelled() || kill.is_cancelled();
+        let is_clean = matches!(
+            outcome,
+            Ok(()) | Err(csa_applier::Error::NotWhole { .. } | csa_applier::Error::Stopping)
+        );
+        // After another error the next pipeline meets it.
+        if is_clean
+            && !is_stopped
+            && let Some(error @ disk::Error::Damaged { transaction, .. }) = damage.take()
+        {
             until.rest(&executed);
-            let is_stopped = stop.is_cancelled() || kill.is_cancelled();
+            return Ok(PipelineEnd::RelayDamaged { error, transaction });
+        }
+        // A stop wins over an end reached at the same moment: the next start meets that end again.
+        if outcome.is_err() || is_stopped {
+            until.rest(&executed);
             return match outcome {
                 Err(csa_applier::Error::NotWhole { .. } | csa_applier::Error::Stopping)
                     if is_stopped =>
@@ -229,10 +241,6 @@ impl<'a> Pipeline<'a> {
                 }
                 outcome => Ok(outcome.map(|()| PipelineEnd::Stopped)?),
             };
-        }
-        if let Some(error @ disk::Error::Damaged { transaction, .. }) = damage.take() {
-            until.rest(&executed);
-            return Ok(PipelineEnd::RelayDamaged { error, transaction });
         }
         let read_to = match &intake {
             Ok(IntakeEnd::Until(until)) => Some(until),
@@ -323,8 +331,8 @@ fn lost_changes(
     let missing = until.difference(&known);
     (!missing.is_empty()).then(|| {
         format!(
-            "source: it lacks {}, which the source had from which tables were copied. A replica may get them later; if a \
-             failover has lost them, run the same csa-daemon copy again",
+            "source: it lacks {}, and copied tables have changes of these transactions already. A replica may get them \
+             later; if a failover has lost them, run the same csa-daemon copy again",
             missing.brief()
         )
     })
