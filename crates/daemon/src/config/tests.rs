@@ -161,7 +161,7 @@ fn bad_values_name_their_key() {
         ),
         (
             applier("replicate_rewrite_db = { a = 1 }"),
-            "applier.replicate_rewrite_db: \"a\" = 1 is not",
+            "applier.replicate_rewrite_db.a: a number without quotes is not text in quotes",
         ),
         (
             applier("replicate_rewrite_db = { a = \"csa\" }"),
@@ -194,6 +194,24 @@ fn bad_values_name_their_key() {
     ] {
         assert!(message.contains(words), "{message:?} lacks {words:?}");
         assert!(!message.contains('\n'), "{message:?}");
+    }
+}
+
+#[test]
+fn what_may_be_a_secret_is_not_repeated() {
+    let archive = |options: &str| {
+        error(&format!("{MINIMAL}[channel.archive]\nurl = \"s3://b/p\"\noptions = {options}\n"))
+    };
+    let notify = |url: &str| error(&format!("{MINIMAL}[channel.notify]\nurl = {url}\n"));
+    for (message, words) in [
+        (error(&changed("password = \"secret\"", "password = 5309")), "password: a number"),
+        (error(&changed("password = \"secret\"", "password = [\"5309\"]")), "password: a list"),
+        (notify("[\"https://hooks/5309\"]"), "notify.url: a list is not text in quotes"),
+        (archive("\"5309\""), "archive.options: a text is not a table"),
+        (archive("{ aws_secret_access_key = 5309 }"), "aws_secret_access_key: a number"),
+    ] {
+        assert!(message.contains(words), "{message:?} lacks {words:?}");
+        assert!(!message.contains("5309"), "{message:?}");
     }
 }
 

@@ -60,16 +60,18 @@ fn value(value: &Value, schema: &Json, path: &str) -> Result {
         Some("size") => return quantity(value, schema, path, Size::bytes, Size::LIKE),
         _ => {}
     }
-    let name = match type_of(schema) {
-        Some("object") => (!value.is_table()).then_some("a table"),
-        Some("array") => (!value.is_array()).then_some("a list"),
-        Some("boolean") => (!value.is_bool()).then_some("true or false"),
-        Some("integer") => (!value.is_integer()).then_some("an integer"),
-        Some("string") => (!value.is_str()).then_some("text in quotes"),
-        _ => None,
+    let (name, may_be_secret) = match type_of(schema) {
+        Some("object") => ((!value.is_table()).then_some("a table"), true),
+        Some("array") => ((!value.is_array()).then_some("a list"), false),
+        Some("boolean") => ((!value.is_bool()).then_some("true or false"), false),
+        Some("integer") => ((!value.is_integer()).then_some("an integer"), false),
+        Some("string") => ((!value.is_str()).then_some("text in quotes"), true),
+        _ => (None, false),
     };
     if let Some(name) = name {
-        return wrong(format!("{path}: {value} is not {name}"));
+        // A password of digits must not reach the log, nor what `systemctl status` shows to everybody.
+        let found = if may_be_secret { kind(value).to_owned() } else { value.to_string() };
+        return wrong(format!("{path}: {found} is not {name}"));
     }
     let words: Vec<String> = words(schema).map(|(word, _)| format!("{word:?}")).collect();
     if !words.is_empty() && !words.contains(&value.to_string()) {
@@ -83,7 +85,26 @@ fn value(value: &Value, schema: &Json, path: &str) -> Result {
         Value::Table(inner) if schema.get("properties").is_some() => {
             table(inner, schema, &format!("{path}."))
         }
+        Value::Table(inner) => {
+            let of = &schema["additionalProperties"];
+            inner
+                .iter()
+                .try_for_each(|(name, item)| self::value(item, of, &format!("{path}.{name}")))
+        }
         _ => Ok(()),
+    }
+}
+
+/// Returns the type of a value in the words of a person.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "a text",
+        Value::Integer(_) => "a number without quotes",
+        Value::Float(_) => "a number with a point",
+        Value::Boolean(_) => "true or false",
+        Value::Datetime(_) => "a date without quotes",
+        Value::Array(_) => "a list",
+        Value::Table(_) => "a table",
     }
 }
 
