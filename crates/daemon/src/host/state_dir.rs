@@ -2,9 +2,10 @@
 //! nothing in the folder.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Access, Mode, OFlags, access, open};
 use rustix::io::Errno;
@@ -59,17 +60,49 @@ fn probe(folder: &Path) -> io::Result<()> {
         return Err(Errno::NOTDIR.into());
     }
     // An unnamed file, where the file system supports it.
-    match open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR) {
-        Ok(_) => return Ok(()),
+    let made = match open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR) {
+        Ok(_) => Ok(()),
         // The file system or the kernel has no such files (open(2), O_TMPFILE).
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let path = folder.join(format!(".csa-daemon-{}", std::process::id()));
-    let made: io::Result<File> =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-    drop(made?);
-    fs::remove_file(&path)
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => probe_by_name(folder),
+        Err(error) => Err(error.into()),
+    };
+    // The relay store opens on a full disk, too: what it has must be applied before there is room again.
+    let is_full = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    };
+    made.or_else(|error| if is_full(&error) { Ok(()) } else { Err(error) })
+}
+
+/// Writes a block to the disk of the folder, and removes it.
+///
+/// # Errors
+/// The disk is full, or fails.
+pub(crate) fn takes_writes(directory: &Path) -> io::Result<()> {
+    with_file(&existing(directory), |file| {
+        file.write_all(&[0; 4096])?;
+        file.sync_all()
+    })
+}
+
+fn probe_by_name(folder: &Path) -> io::Result<()> {
+    with_file(folder, |_| Ok(()))
+}
+
+/// Makes a file and removes it. Channels look at the same folder at a time, and a killed process may have
+/// left a file of the same name: in a container each has the same number.
+fn with_file(folder: &Path, work: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    static PROBES: AtomicU64 = AtomicU64::new(0);
+    let number = PROBES.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!(".csa-daemon-{}-{number}", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(no_link());
+    let worked = work(&mut options.open(&path)?);
+    fs::remove_file(&path).and(worked)
+}
+
+/// Somebody else's link in the folder leads nowhere.
+fn no_link() -> i32 {
+    i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -90,6 +123,33 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).expect("readable").count(), 0);
         fs::create_dir_all(directory.path().join("shop/relay")).expect("created");
         assert_eq!(check(&directory.path().join("shop/relay")), Ok(()));
+    }
+
+    #[test]
+    fn many_channels_look_at_one_folder_where_unnamed_files_do_not_exist() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let folder = directory.path();
+        std::thread::scope(|scope| {
+            let looks: Vec<_> = (0..16)
+                .map(|_| scope.spawn(|| (0..50).try_for_each(|_| probe_by_name(folder))))
+                .collect();
+            for look in looks {
+                look.join().expect("no panic").expect("writable");
+            }
+        });
+        assert_eq!(fs::read_dir(folder).expect("readable").count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_a_killed_process_left_is_no_obstacle() {
+        let directory = tempfile::tempdir().expect("a folder");
+        // Other tests count, too.
+        for number in 0..2_000 {
+            let left = format!(".csa-daemon-{}-{number}", std::process::id());
+            fs::write(directory.path().join(left), "").expect("written");
+        }
+        probe_by_name(directory.path()).expect("writable");
+        assert_eq!(fs::read_dir(directory.path()).expect("readable").count(), 1_999);
     }
 
     #[test]
