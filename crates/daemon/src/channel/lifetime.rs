@@ -102,6 +102,8 @@ impl Channel {
             let Some(pipeline) = self.opened(stop, &mut taking).await else {
                 return Ok(ON_REQUEST.to_owned());
             };
+            // It has a checkpoint: a start as if for the first time would repeat history, or pass over some.
+            taking.was_held = true;
             if mem::take(&mut taking.has_copied) {
                 check.begin(&self.settings, &self.watch, Scope::default());
             }
@@ -112,7 +114,6 @@ impl Channel {
                 && error.is_fenced()
             {
                 warn!(%error, "standing by");
-                taking.was_held = true;
                 continue;
             }
             if let Err(error) = &ended
@@ -125,8 +126,6 @@ impl Channel {
                 if !self.waits_to_try_again(error, pause, stop).await {
                     return Ok(ON_REQUEST.to_owned());
                 }
-                // It has a checkpoint: a start as if for the first time would repeat history.
-                taking.was_held = true;
                 self.begin_from_target(&mut taking);
                 continue;
             }
