@@ -219,3 +219,65 @@ fn systemd_finds_nothing_wrong_with_the_units() {
         assert!(exposed.status.success(), "{name}: {said}");
     }
 }
+
+/// A first copy counts as a start, and a stop does not wait for the keys that end it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_copy_is_ready_at_once_and_stops_while_keys_are_added() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT UNIQUE)").await;
+    source
+        .exec(
+            "INSERT INTO d.t WITH RECURSIVE n AS \
+             (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<1000) SELECT i, i FROM n",
+        )
+        .await;
+    let manager = Manager::listen();
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("applier.start_from", "copy")
+        .set("copy.snapshot_limit", "0MiB")
+        .set("copy.rows_per_second", 100)
+        .set("daemon.stop_timeout", "1s")
+        .env("NOTIFY_SOCKET", &manager.path())
+        .build();
+    daemon.spawn();
+    manager.until(READY, 1).await;
+    assert!(!daemon.status()["channels"][0]["copy"].is_null(), "{}", daemon.log_tail());
+
+    // A client reads the table, so its keys can't be added.
+    eventually("the copied table", Duration::from_secs(30), async || {
+        target
+            .value::<u64>("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='d'")
+            .await
+            == 1
+    })
+    .await;
+    let mut reader = target.conn().await;
+    let read = "BEGIN; SELECT COUNT(*) FROM d.t";
+    mysql_async::prelude::Queryable::query_drop(&mut reader, read).await.expect("runs");
+    eventually("keys wait for the reader", Duration::from_secs(60), async || {
+        let waiting = "SELECT COUNT(*) FROM performance_schema.processlist \
+                       WHERE state LIKE 'Waiting for table metadata lock%' AND info LIKE 'ALTER TABLE%'";
+        target.value::<u64>(waiting).await == 1
+    })
+    .await;
+    let asked = Instant::now();
+    assert!(daemon.terminate().success(), "{}", daemon.log_tail());
+    let took = asked.elapsed();
+    assert!(took < Duration::from_secs(10), "the stop waited {took:?} for the keys");
+
+    drop(reader);
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, crate::DRAIN).await;
+    eventually("the key", Duration::from_secs(30), async || {
+        target
+            .value::<u64>(
+                "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema='d'",
+            )
+            .await
+            == 2
+    })
+    .await;
+    csa_tests::compare(&source, &target).await;
+}

@@ -55,6 +55,13 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let kill = CancellationToken::new();
     let daemon = Arc::new(Daemon::new(config, path.to_owned(), log, &stop, &kill));
     let claims = daemon.take_claims();
+    // Before the servers are asked: many of them, or one that does not answer, may take longer than the
+    // service manager's time-out for a start.
+    if systemd::is_managed() {
+        let seen = Arc::clone(&daemon);
+        let look = move || seen.channels().iter().map(|channel| see(channel)).collect();
+        tokio::spawn(systemd::keep_told(look, stop.clone(), kill.clone()));
+    }
     // In a fleet a channel is checked where it is claimed.
     if claims.is_none() {
         refuse_if_none_can_run(&daemon).await?;
@@ -65,11 +72,6 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let entry = claims.map(|claims| fleet::enter(&daemon, claims, &stop)).transpose()?;
     // Before the channels: one that waits for a server can already be watched and commanded.
     api::start(Arc::clone(&daemon), stop.clone()).await?;
-    if systemd::is_managed() {
-        let seen = Arc::clone(&daemon);
-        let look = move || seen.channels().iter().map(|channel| see(channel)).collect();
-        tokio::spawn(systemd::keep_told(look, stop.clone()));
-    }
     let fleet = entry.map(fleet::Entry::join);
     for channel in daemon.channels() {
         channel.start().await;

@@ -140,7 +140,14 @@ impl Channel {
                     return Ok(why);
                 }
                 PipelineEnd::Converged(converging) => {
-                    match first_copy::complete(&self.settings, &self.watch, &converging).await {
+                    let complete = first_copy::complete(&self.settings, &self.watch, &converging);
+                    // May be dropped anywhere, because it is repeated at the next start. The target finishes an
+                    // index that it builds, and the repetition waits for that.
+                    let completed = tokio::select! {
+                        completed = complete => completed,
+                        () = stop.cancelled() => return Ok(ON_REQUEST.to_owned()),
+                    };
+                    match completed {
                         Ok(true) => {
                             let copied = first_copy::copied_tables(&self.settings, &converging)?;
                             check.begin(&self.settings, &self.watch, copied);
@@ -157,7 +164,11 @@ impl Channel {
                 }
                 PipelineEnd::LacksTables(converging) => {
                     let pause = failures.jittered(0.75..1.25, &SystemChance);
-                    if let Err(error) = first_copy::make_missing(&self.settings, &converging).await
+                    let made = tokio::select! {
+                        made = first_copy::make_missing(&self.settings, &converging) => made,
+                        () = stop.cancelled() => return Ok(ON_REQUEST.to_owned()),
+                    };
+                    if let Err(error) = made
                         && !self.waits_to_try_again(&error, pause, stop).await
                     {
                         return Ok(ON_REQUEST.to_owned());

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -14,8 +15,10 @@ use crate::observe::view::{ChannelState, ChannelView};
 
 /// Time between notifications, unless the watchdog needs them more often.
 const TICK: Duration = Duration::from_secs(1);
-/// The extension that each tick requests, while a start waits for a server or a stop drains.
+/// The extension that each tick requests, while channels begin or a stop drains.
 const MORE_TIME: Duration = Duration::from_secs(30);
+/// A stop that gave up its groups this long ago hangs: the service manager may end the process.
+const LAST_STEPS: Duration = Duration::from_secs(60);
 /// Channels named individually in the status text.
 const NAMED: usize = 4;
 
@@ -33,13 +36,13 @@ pub(crate) fn is_managed() -> bool {
 }
 
 /// Notifies the service manager of the channels' state until the process ends; `stop` makes it a
-/// stop.
-pub(crate) async fn keep_told<L>(look: L, stop: CancellationToken)
+/// stop, and `kill` ends the patience with what still runs.
+pub(crate) async fn keep_told<L>(look: L, stop: CancellationToken, kill: CancellationToken)
 where
     L: Fn() -> Vec<ManagedChannel> + Clone + Send + 'static,
 {
     let tick = sd_notify::watchdog_enabled().map_or(TICK, |limit| (limit / 3).min(TICK));
-    tell(look, send, tick, stop).await;
+    tell(look, send, tick, (stop, kill)).await;
 }
 
 /// The stop has begun.
@@ -61,19 +64,29 @@ fn send(states: &[NotifyState<'_>]) {
 /// Sends a sign of life only after looking at every channel from a blocking thread. So it proves
 /// three things: timers fire, blocking work (reading, merging) finds a thread, and no channel's state
 /// stays locked.
-async fn tell<L, S>(look: L, send: S, tick: Duration, stop: CancellationToken)
-where
+async fn tell<L, S>(
+    look: L,
+    send: S,
+    tick: Duration,
+    (stop, kill): (CancellationToken, CancellationToken),
+) where
     L: Fn() -> Vec<ManagedChannel> + Clone + Send + 'static,
     S: Fn(&[NotifyState<'_>]),
 {
     let mut ready = false;
+    let mut killed = None;
     loop {
         let stopping = stop.is_cancelled();
         let Ok(seen) = tokio::task::spawn_blocking(look.clone()).await else { return };
         let text = status(&seen);
         let mut states = vec![NotifyState::Watchdog];
         if stopping {
-            states.push(more_time());
+            if kill.is_cancelled() {
+                killed.get_or_insert_with(Instant::now);
+            }
+            if killed.is_none_or(|since: Instant| since.elapsed() < LAST_STEPS) {
+                states.push(more_time());
+            }
         } else {
             states.push(NotifyState::Status(&text));
             if !ready && is_ready(&seen) {
@@ -81,7 +94,7 @@ where
                 states.push(NotifyState::Ready);
                 info!("ready: every channel is taken");
             }
-            if !ready && seen.iter().any(waits) {
+            if !ready && seen.iter().any(begins) {
                 states.push(more_time());
             }
         }
@@ -98,19 +111,21 @@ fn more_time() -> NotifyState<'static> {
     NotifyState::ExtendTimeoutUsec(u32::try_from(MORE_TIME.as_micros()).unwrap_or(u32::MAX))
 }
 
-/// At least one channel is taken, here or by the daemon for which this one stands by, and none is still to
-/// be taken. A channel that failed before is left to the operator and delays no other; if none is left,
-/// the start runs into its time-out.
+/// Every channel is taken, and at least one. A channel that failed before is left to the operator and
+/// delays no other; if none is left, the start runs into its time-out.
 fn is_ready(channels: &[ManagedChannel]) -> bool {
-    let ended = |seen: &ManagedChannel| {
-        matches!(seen.view.state, ChannelState::Failed | ChannelState::Stopped)
-    };
-    let taken = |seen: &ManagedChannel| seen.taken || seen.view.state == ChannelState::Standby;
-    channels.iter().any(taken) && channels.iter().all(|seen| taken(seen) || ended(seen))
+    channels.iter().any(is_taken) && !channels.iter().any(begins)
 }
 
-fn waits(seen: &ManagedChannel) -> bool {
-    matches!(seen.view.state, ChannelState::WaitingForSource | ChannelState::WaitingForTarget)
+/// The channel is still to be taken: it checks its servers, or waits for one, or for its archive.
+fn begins(seen: &ManagedChannel) -> bool {
+    !is_taken(seen) && !matches!(seen.view.state, ChannelState::Failed | ChannelState::Stopped)
+}
+
+/// The channel is taken, here or by the daemon for which this one stands by. One that still copies its
+/// source counts, too: a copy may take days, and nobody waits so long for the end of a start.
+fn is_taken(seen: &ManagedChannel) -> bool {
+    seen.taken || seen.view.copy.is_some() || seen.view.state == ChannelState::Standby
 }
 
 /// Returns one line: first each channel that does not run, by name, then all running ones together.

@@ -2,6 +2,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::observe::view::CopyView;
+
 use super::*;
 
 fn seen(name: &str, state: ChannelState, detail: &str, taken: bool) -> ManagedChannel {
@@ -33,6 +35,9 @@ fn ready_needs_every_channel_taken_or_failed_and_one_taken() {
     // Taken, and the source went away since.
     let deserted = seen("a", ChannelState::WaitingForSource, "", true);
     let good = running("b", None, 0);
+    let mut copying = starting.clone();
+    copying.view.copy = Some(CopyView::default());
+    let no_archive = seen("a", ChannelState::WaitingForArchive, "", false);
     for (channels, ready) in [
         (vec![], false),
         (vec![starting.clone()], false),
@@ -43,7 +48,10 @@ fn ready_needs_every_channel_taken_or_failed_and_one_taken() {
         (vec![starting, good.clone()], false),
         (vec![waiting, good.clone()], false),
         (vec![failed, good.clone()], true),
-        (vec![deserted, good], true),
+        (vec![deserted, good.clone()], true),
+        (vec![copying.clone()], true),
+        (vec![copying, good.clone()], true),
+        (vec![no_archive, good], false),
     ] {
         assert_eq!(is_ready(&channels), ready, "{channels:?}");
     }
@@ -79,6 +87,7 @@ fn the_status_says_first_what_does_not_run() {
 struct Told {
     states: Arc<Mutex<Vec<String>>>,
     stop: CancellationToken,
+    kill: CancellationToken,
 }
 
 impl Told {
@@ -87,13 +96,13 @@ impl Told {
         L: Fn() -> Vec<ManagedChannel> + Clone + Send + Sync + 'static,
     {
         let states: Arc<Mutex<Vec<String>>> = Arc::default();
-        let stop = CancellationToken::new();
+        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
         let list = Arc::clone(&states);
         let send = move |told: &[NotifyState<'_>]| {
             list.lock().extend(told.iter().map(ToString::to_string));
         };
-        tokio::spawn(tell(look, send, Duration::from_millis(5), stop.clone()));
-        Self { states, stop }
+        tokio::spawn(tell(look, send, Duration::from_millis(5), (stop.clone(), kill.clone())));
+        Self { states, stop, kill }
     }
 
     fn count(&self, state: &str) -> usize {
@@ -136,13 +145,16 @@ async fn no_sign_of_life_while_a_channel_or_the_blocking_threads_are_stuck() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_waits_and_a_stop_that_drains_ask_for_more_time() {
     let extend = format!("EXTEND_TIMEOUT_USEC={}", MORE_TIME.as_micros());
-    let channel = Arc::new(Mutex::new(seen("a", ChannelState::Starting, "", false)));
+    let channel = Arc::new(Mutex::new(seen("a", ChannelState::Failed, "", false)));
     let shared = Arc::clone(&channel);
     let told = Told::start(move || vec![shared.lock().clone()]);
     told.until("WATCHDOG=1", 3).await;
-    assert_eq!(told.count(&extend), 0, "nothing to wait for");
+    assert_eq!(told.count(&extend), 0, "nothing begins");
     channel.lock().view.state = ChannelState::WaitingForTarget;
     told.until(&extend, 3).await;
+    channel.lock().view.state = ChannelState::Starting;
+    let before = told.count(&extend);
+    told.until(&extend, before + 3).await;
     assert_eq!(told.count("READY=1"), 0);
     *channel.lock() = running("a", None, 0);
     told.until("READY=1", 1).await;
@@ -153,4 +165,19 @@ async fn a_start_that_waits_and_a_stop_that_drains_ask_for_more_time() {
     told.stop.cancel();
     told.until(&extend, at_ready + 3).await;
     assert_eq!(told.count("READY=1"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_hangs_asks_for_no_more_time() {
+    let extend = format!("EXTEND_TIMEOUT_USEC={}", MORE_TIME.as_micros());
+    let told = Told::start(|| vec![running("a", None, 0)]);
+    told.stop.cancel();
+    tokio::time::sleep(LAST_STEPS * 2).await;
+    let draining = told.count(&extend);
+    told.kill.cancel();
+    tokio::time::sleep(LAST_STEPS * 2).await;
+    let last = told.count(&extend);
+    assert!(last > draining, "the last steps may take time");
+    tokio::time::sleep(LAST_STEPS).await;
+    assert_eq!(told.count(&extend), last);
 }
