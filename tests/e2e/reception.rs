@@ -52,6 +52,64 @@ async fn insert(source: &Server, ids: std::ops::Range<u32>) {
     }
 }
 
+/// The source refuses the stream for a while, and then serves it again.
+async fn end_reception_for_a_while(daemon: &Daemon, source: &Server) {
+    for mode in ["ON_PERMISSIVE", "OFF_PERMISSIVE"] {
+        source.exec(&format!("SET GLOBAL gtid_mode={mode}")).await;
+    }
+    let dump: u64 = source
+        .value("SELECT id FROM performance_schema.processlist WHERE command LIKE 'Binlog Dump%'")
+        .await;
+    source.exec(&format!("KILL {dump}")).await;
+    eventually("reception ends", DRAIN, async || {
+        view(daemon)["connection"]["service_state"] == "OFF"
+    })
+    .await;
+    for mode in ["ON_PERMISSIVE", "ON"] {
+        source.exec(&format!("SET GLOBAL gtid_mode={mode}")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reception_that_the_source_ended_for_a_while_begins_again() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    insert(&source, 1..3).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("target.connect_retry", "100ms")
+        .env("CSA_TEST_HASTE", "200")
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let received = async |what: &str, backlog: u64| {
+        eventually(what, DRAIN, async || view(&daemon)["backlog_transactions"] == backlog).await;
+    };
+
+    // Something is left to apply, so the pipeline would not meet the end of reception for long.
+    daemon.commanded(&["pause"]);
+    insert(&source, 3..5).await;
+    received("the backlog of a paused channel", 2).await;
+    end_reception_for_a_while(&daemon, &source).await;
+    insert(&source, 5..7).await;
+    received("what came after the refusal", 4).await;
+
+    daemon.commanded(&["stop"]);
+    end_reception_for_a_while(&daemon, &source).await;
+    insert(&source, 7..9).await;
+    received("what came while the channel was stopped", 6).await;
+
+    daemon.commanded(&["restart"]);
+    daemon.commanded(&["resume"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.stop();
+    wait_state(&daemon, 0, "waiting_for_target").await;
+    end_reception_for_a_while(&daemon, &source).await;
+    insert(&source, 9..11).await;
+    received("what came while the target was away", 2).await;
+    target.restart();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_that_failed_or_is_stopped_continues_to_receive() {
     let (source, target) = Server::pair(&[], &[]);

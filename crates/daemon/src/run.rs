@@ -22,6 +22,8 @@ use crate::observe::history;
 
 /// Time between two samples of what keeps the channels busy.
 const SAMPLE: Duration = Duration::from_millis(200);
+/// Time between two looks at the reception of channels that do not run.
+const RECEPTION_LOOKS: Duration = Duration::from_secs(5);
 
 /// The time that threads have to end once no channel runs; nothing that counts is left to them.
 const LAST_THREADS: Duration = Duration::from_secs(1);
@@ -81,6 +83,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let watched = move || seen.channels().iter().filter_map(|one| one.watched()).collect();
     tokio::spawn(notify::watch(watched, stop.clone()));
     tokio::spawn(rounds::keep(Arc::clone(&daemon), stop.clone()));
+    tokio::spawn(keep_receiving(Arc::clone(&daemon), stop.clone()));
     let measured = Arc::clone(&daemon);
     let measure = move || {
         measured.channels().iter().for_each(|channel| channel.measure_disk());
@@ -138,6 +141,19 @@ async fn sample(daemon: Arc<Daemon>, stop: CancellationToken) {
     while !stop.is_cancelled() {
         daemon.channels().iter().for_each(|channel| channel.sample());
         tokio::time::sleep(SAMPLE).await;
+    }
+}
+
+/// Looks after the reception of channels that do not run. A channel is asked seldom.
+async fn keep_receiving(daemon: Arc<Daemon>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(RECEPTION_LOOKS) => {}
+            () = stop.cancelled() => return,
+        }
+        for channel in daemon.channels() {
+            channel.keep_receiving().await;
+        }
     }
 }
 

@@ -190,6 +190,9 @@ impl Channel {
                 PipelineEnd::NotWhole(error) => {
                     info!(%error, "beginning again after the checkpoint");
                 }
+                PipelineEnd::ReceptionReturns => {
+                    info!("the source serves again; reception begins again");
+                }
                 PipelineEnd::RelayDamaged { error, transaction } => {
                     error!(
                         %error,

@@ -8,6 +8,7 @@ mod first_copy;
 mod health;
 mod holes;
 mod identity;
+mod kept_foreign;
 mod lifetime;
 mod live_settings;
 mod overlap;

@@ -37,7 +37,7 @@ use crate::host::blocking;
 const READ_AHEAD: usize = 1024;
 
 pub(super) struct Pipeline<'a> {
-    settings: &'a ChannelSettings,
+    settings: &'a Arc<ChannelSettings>,
     options: ApplierOptions,
     watch: &'a Watch,
     controls: &'a Controls,
@@ -69,6 +69,8 @@ pub(super) enum PipelineEnd {
         error: csa_relaystore::disk::Error,
         transaction: RelayPosition,
     },
+    /// The source serves again, after it had ended reception.
+    ReceptionReturns,
     /// The target lacks what was committed there.
     TargetOlder(csa_applier::Error),
     /// A transaction was begun while it was being received, and given up.
@@ -107,7 +109,7 @@ impl<'a> Pipeline<'a> {
         .await?;
         watch.done(StartStep::Claim);
         // Before `attach`, which may begin a reception that checks its source by them.
-        reception.set_foreign(control.foreign());
+        reception.set_foreign(settings.directory(), control.foreign()).await;
         let executed = &control.checkpoint().executed;
         let received = match reception.attach(settings, executed, source).await {
             Ok(received) => received,
@@ -198,8 +200,9 @@ impl<'a> Pipeline<'a> {
         let store = Arc::clone(&self.received.store);
         let applies = applies(self.control.reachability(), Arc::clone(&store));
         let damage = self.received.damage.clone();
-        let (_stop_at_damage, stop_at_damage) = stopped_at(damage.clone(), stop);
-        let outcome = self.applier(stream).run(stop_at_damage, kill.clone()).await;
+        let returned = self.received.clone().returns(Arc::clone(self.settings));
+        let reopening = Reopening::new(damage.clone(), returned, stop);
+        let outcome = self.applier(stream).run(reopening.stop.clone(), kill.clone()).await;
         drop((health, applies));
         store.set_has_applier(false);
         end.cancel();
@@ -219,6 +222,10 @@ impl<'a> Pipeline<'a> {
         {
             until.rest(&executed);
             return Ok(PipelineEnd::RelayDamaged { error, transaction });
+        }
+        if is_clean && !is_stopped && reopening.stop.is_cancelled() {
+            until.rest(&executed);
+            return Ok(PipelineEnd::ReceptionReturns);
         }
         // A stop wins over an end reached at the same moment: the next start meets that end again.
         if outcome.is_err() || is_stopped {
@@ -304,18 +311,31 @@ impl<'a> Pipeline<'a> {
     }
 }
 
-/// Returns a token that is cancelled with `stop`, and when the archive has met damage.
-fn stopped_at(
-    damage: StoreDamage,
-    stop: &CancellationToken,
-) -> (AbortOnDropHandle<()>, CancellationToken) {
-    let stop = stop.child_token();
-    let stopped = stop.clone();
-    let stops = tokio::spawn(async move {
-        damage.is_found().await;
-        stopped.cancel();
-    });
-    (AbortOnDropHandle::new(stops), stop)
+/// The end of a pipeline whose relay store has to be opened again.
+struct Reopening {
+    /// Cancelled with the channel's own, too.
+    stop: CancellationToken,
+    _watched: AbortOnDropHandle<()>,
+}
+
+impl Reopening {
+    /// Stops when the archive has met damage, and when a source that ended reception has `returned`.
+    fn new(
+        damage: StoreDamage,
+        returned: impl Future<Output = ()> + Send + 'static,
+        stop: &CancellationToken,
+    ) -> Self {
+        let stop = stop.child_token();
+        let stopped = stop.clone();
+        let watched = tokio::spawn(async move {
+            tokio::select! {
+                () = damage.is_found() => {}
+                () = returned => {}
+            }
+            stopped.cancel();
+        });
+        Self { stop, _watched: AbortOnDropHandle::new(watched) }
+    }
 }
 
 /// Returns why copied tables can't become what they are on the source: it lacks changes that their rows already have. No

@@ -2,11 +2,15 @@
 //! attach to it, and continues while nothing is applied, because the source purges without waiting
 //! for an applier.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
+use csa_provider::seams::unhurried;
 use csa_provider::source::{
-    Foreign, Provider, ReceptionEnd, RecordedProvider, SharedForeign, SourceFacts, no_foreign,
+    Foreign, Known, Provider, ReceptionEnd, RecordedProvider, SharedForeign, SourceFacts,
+    no_foreign,
 };
 use csa_relaystore::disk::{self, RelayPosition, RelayStoreOptions};
 use csa_relaystore::opening::RelayStore;
@@ -14,17 +18,22 @@ use csa_relaystore::read::Recovery;
 use csa_relaystore::write::RelayInlet;
 use tokio::sync::{Mutex, watch};
 use tokio::task::{JoinError, JoinHandle};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error, info, warn};
 
 use super::error::ChannelError;
 use super::identity::replica_uuid;
+use super::kept_foreign;
 use super::watch::Watch;
 use crate::archive::replay::RecordedStream;
 use crate::archive::store::ArchiveError;
 use crate::archive::upload::{self, Uploader};
 use crate::config::ChannelSettings;
-use crate::host::blocking;
+use crate::host::{blocking, state_dir};
+
+/// The pause before a source that ended reception is asked whether it serves again.
+const BEFORE_RETURN: Duration = Duration::from_secs(120);
 
 /// A channel's reception over all its restarts.
 #[derive(Debug)]
@@ -32,8 +41,8 @@ pub(super) struct Reception {
     watch: Watch,
     /// The process's.
     stop: CancellationToken,
-    /// The target's last answer about it. Until the first one, a source must have all that was
-    /// received.
+    /// The target's last answer about it, perhaps to an earlier process. Until the first one, a source must
+    /// have all that was received.
     foreign: SharedForeign,
     // Locked while a store is opened or closed, so that there is never a second one.
     current: Mutex<Option<Receiving>>,
@@ -45,6 +54,8 @@ struct Receiving {
     settings: Arc<ChannelSettings>,
     received: Received,
     halt: CancellationToken,
+    /// The last look whether a reception that ended may begin again; its end counts as the first.
+    looked: Option<Instant>,
     /// `None` once it was waited for, like the next one.
     task: Option<JoinHandle<()>>,
     /// Fills the archive.
@@ -74,6 +85,42 @@ pub(super) struct Received {
     pub(super) end: watch::Receiver<Option<ReceptionEnd>>,
     /// Damage in the store that the archive has met.
     pub(super) damage: StoreDamage,
+    foreign: SharedForeign,
+}
+
+impl Received {
+    /// Returns once the source serves what follows, after an end of reception that passes; never for another.
+    pub(super) async fn returns(self, settings: Arc<ChannelSettings>) {
+        let mut end = self.end.clone();
+        if end.wait_for(passes).await.is_err() {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(unhurried(BEFORE_RETURN)).await;
+            if self.is_served(&settings).await {
+                return;
+            }
+        }
+    }
+
+    /// The source has what follows, and the disk takes it.
+    async fn is_served(&self, settings: &ChannelSettings) -> bool {
+        // A recording stays as it is.
+        if settings.recorded.is_some() {
+            return false;
+        }
+        let foreign = self.foreign.lock().clone();
+        let known = Known { received: self.store.received_so_far(), foreign };
+        let directory = settings.relay.directory.clone();
+        let takes = blocking(move || state_dir::takes_writes(&directory)).await;
+        matches!(takes, Ok(Ok(())))
+            && csa_provider::source::preflight(&settings.source, Some(&known)).await.is_ok()
+    }
+}
+
+/// Reception ended by something that may be over at some time, and not by what the stream holds.
+fn passes(end: &Option<ReceptionEnd>) -> bool {
+    end.as_ref().is_some_and(|end| !end.error.is_of_transaction())
 }
 
 /// Damage that an applier does not see, because it has already read what comes after it.
@@ -93,13 +140,20 @@ impl StoreDamage {
 }
 
 impl Reception {
-    pub(super) fn new(watch: Watch, stop: CancellationToken) -> Self {
-        Self { watch, stop, foreign: no_foreign(), current: Mutex::new(None) }
+    /// `directory` is the channel's.
+    pub(super) fn new(watch: Watch, directory: &Path, stop: CancellationToken) -> Self {
+        let foreign = no_foreign();
+        *foreign.lock() = kept_foreign::read(directory);
+        Self { watch, stop, foreign, current: Mutex::new(None) }
     }
 
-    /// Servers whose transactions a source need not have, though the target has them.
-    pub(super) fn set_foreign(&self, foreign: Foreign) {
-        *self.foreign.lock() = foreign;
+    /// Servers whose transactions a source need not have, though the target has them. They count after a restart,
+    /// too, until the target answers.
+    pub(super) async fn set_foreign(&self, directory: &Path, foreign: Foreign) {
+        *self.foreign.lock() = foreign.clone();
+        let directory = directory.to_owned();
+        // A write that fails has said so.
+        drop(blocking(move || kept_foreign::write(&directory, &foreign)).await);
     }
 
     /// Attaches an applier that begins after `executed`. Reception continues undisturbed if the
@@ -137,18 +191,46 @@ impl Reception {
     }
 
     /// Receives after what the store holds, although the target's progress is not known; an empty
-    /// store has no place to begin. Returns whether anything is received.
+    /// store has no place to begin. Returns whether anything is received. No applier is attached.
     pub(super) async fn resume(
         &self,
         settings: &Arc<ChannelSettings>,
     ) -> Result<bool, ChannelError> {
+        let has_passed = match self.due_return().await {
+            Some(received) => received.is_served(settings).await,
+            None => false,
+        };
         let mut current = self.current.lock().await;
+        if has_passed && current.as_ref().is_some_and(Receiving::may_return) {
+            info!("reception begins again");
+            self.close(&mut current).await;
+        }
         if current.is_none()
             && let Some(store) = opened(settings, RelayStore::resume).await?
         {
             *current = Some(self.begin(settings, store)?);
         }
         Ok(current.as_ref().is_some_and(|receiving| receiving.continues(settings)))
+    }
+
+    /// Receives again after an end that has passed, for a channel that does not run; one that was told to end
+    /// reception, too, is left alone.
+    pub(super) async fn revive(&self, settings: &Arc<ChannelSettings>) -> Result<(), ChannelError> {
+        let may_return = self.current.lock().await.as_ref().is_some_and(Receiving::may_return);
+        if may_return { self.resume(settings).await.map(drop) } else { Ok(()) }
+    }
+
+    /// Returns what a reception has left that ended, and may return by now. It is looked at seldom.
+    async fn due_return(&self) -> Option<Received> {
+        let mut current = self.current.lock().await;
+        let receiving = current.as_mut().filter(|receiving| receiving.may_return())?;
+        let now = Instant::now();
+        let is_due =
+            now.duration_since(*receiving.looked.get_or_insert(now)) >= unhurried(BEFORE_RETURN);
+        is_due.then(|| {
+            receiving.looked = Some(now);
+            receiving.received.clone()
+        })
     }
 
     /// `executed` and everything that an applier that begins after it will find in the store; the
@@ -200,7 +282,7 @@ impl Reception {
         let inlet = store.inlet();
         let (ended, end) = watch::channel(None);
         let (store, damage) = (Arc::new(store), StoreDamage::default());
-        let received = Received { store, end, damage };
+        let received = Received { store, end, damage, foreign: Arc::clone(&self.foreign) };
         // Before the task, which reports its end there.
         self.watch.receiving(settings, &received.store);
         // With the process's stop, reception ends at once, while running groups still finish.
@@ -225,7 +307,8 @@ impl Reception {
         };
         let task = Some(tokio::spawn(received_until_stopped.in_current_span()));
         let archive = self.archive(settings, &received, &halt)?;
-        Ok(Receiving { settings: Arc::clone(settings), received, halt, task, archive })
+        let settings = Arc::clone(settings);
+        Ok(Receiving { settings, received, halt, looked: None, task, archive })
     }
 
     /// Returns the channel's stream: from its source, or from what takes the place of one.
@@ -292,6 +375,10 @@ impl Receiving {
     fn is_alive(&self) -> bool {
         let is_running = |task: &JoinHandle<()>| !task.is_finished();
         self.task.as_ref().is_some_and(is_running) && self.received.end.borrow().is_none()
+    }
+
+    fn may_return(&self) -> bool {
+        passes(&self.received.end.borrow())
     }
 
     /// It can stay as it is for a channel that starts with these settings.

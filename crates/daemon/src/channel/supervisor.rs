@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, Span, error, info};
+use tracing::{Instrument as _, Span, error, info, warn};
 
 use super::error::ChannelError;
 use super::lifetime::Channel;
@@ -107,7 +107,7 @@ impl Supervisor {
         Self {
             name: settings.name.clone(),
             span: channel_span(&settings.name),
-            reception: Arc::new(Reception::new(watch.clone(), stop.clone())),
+            reception: Arc::new(Reception::new(watch.clone(), settings.directory(), stop.clone())),
             watch,
             controls,
             settings: KeptSettings {
@@ -252,6 +252,21 @@ impl Supervisor {
     pub(crate) fn show_elsewhere(&self, detail: &str) {
         *self.hindrance.elsewhere.lock() = Some(detail.to_owned());
         self.watch.standing_by(detail);
+    }
+
+    /// Lets reception begin again after an end that has passed, if the channel does not run; a running one
+    /// sees to it itself.
+    pub(crate) async fn keep_receiving(&self) {
+        // A command that is under way decides for itself.
+        let is_at_rest = self.state.try_lock().is_ok_and(|state| !state.is_alive());
+        if !is_at_rest {
+            return;
+        }
+        let settings = self.started_with();
+        let revived = self.reception.revive(&settings);
+        if let Err(error) = revived.instrument(self.span.clone()).await {
+            warn!(channel = self.name, %error, "reception can't begin again");
+        }
     }
 
     fn begin(&self, state: &mut RunState) {
