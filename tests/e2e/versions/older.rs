@@ -225,6 +225,35 @@ async fn a_statement_that_failed_on_the_source_stops_the_channel_where_its_effec
     equal(&source, &target, &[]).await;
 }
 
+/// These servers ignore the comment with which newer ones learn that a replica has disabled it.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_arrive_disabled_on_older_targets() {
+    for version in [Version::V57, Version::V8031, Version::MariaDb] {
+        let pair = Pair { source: Version::Newest, target: version };
+        let (source, target) = super::start(pair);
+        let daemon = super::daemon(pair, &source, &target);
+        daemon.start_again();
+        run(
+            &source,
+            &[
+                "CREATE DATABASE d COLLATE utf8mb4_general_ci",
+                "CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY DO SET @a = 1",
+                "ALTER EVENT d.e ENABLE COMMENT 'altered'",
+            ],
+        )
+        .await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        let found: String = target
+            .value(
+                "SELECT CONCAT(status,' ',event_comment) FROM information_schema.events \
+                 WHERE event_schema='d'",
+            )
+            .await;
+        assert_eq!(found, "DISABLED altered", "{pair}");
+        daemon.kill9();
+    }
+}
+
 /// Rows without a key that differ only in what plain comparison does not see: the sign of zero, and the type
 /// of a number in JSON.
 #[tokio::test(flavor = "multi_thread")]

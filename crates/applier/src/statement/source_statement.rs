@@ -98,24 +98,22 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
             {
                 charset.client = context::UTF8MB4_GENERAL_CI;
             }
-            let changed = match kind {
-                Statement::Ddl => text::on_replica(query.statement, &context)
-                    .map_err(|why| unsupported(format!("statement can't be repeated: {why}")))?,
-                _ => None,
-            };
-            let text = changed.as_deref().unwrap_or(query.statement);
-            let mapped = text::with_collations(text, &context, collations);
+            let mapped = text::with_collations(query.statement, &context, collations);
             if mapped.is_some() && kind == Statement::CreateTableStartTransaction {
                 let why = "CREATE TABLE … SELECT can't have another collation (applier.collation_map); use \
                      CREATE TABLE and INSERT … SELECT on the source";
                 return Err(by_hand(&gtid, why));
             }
-            let changed = mapped.filter(|_| kind == Statement::Ddl).or(changed);
             let objections = match kind {
                 Statement::Ddl => {
-                    Objections::of(changed.as_deref().unwrap_or(query.statement), &context)
+                    Objections::of(mapped.as_deref().unwrap_or(query.statement), &context)
                 }
                 _ => Objections::default(),
+            };
+            let changed = match kind {
+                Statement::Ddl => replicas_text(query.statement, &context, collations, mapped)
+                    .map_err(|why| unsupported(format!("statement can't be repeated: {why}")))?,
+                _ => None,
             };
             let version = transaction.relayed.header.immediate_server_version;
             let is_new = version != TransactionHeader::UNKNOWN_VERSION && version >= FIRST_INLINE;
@@ -144,6 +142,19 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
     Err(unsupported(refusal.unwrap_or_else(|| "no statement in it".to_owned())))
 }
 
+/// Returns the text to run instead of a definition's own; `mapped` is its own with the target's collations.
+///
+/// Objections are not found in this text: it may have a comment that older servers are intended to ignore.
+fn replicas_text(
+    statement: &[u8],
+    context: &SessionContext,
+    collations: &CollationMap,
+    mapped: Option<Vec<u8>>,
+) -> std::result::Result<Option<Vec<u8>>, &'static str> {
+    let Some(text) = text::on_replica(statement, context)? else { return Ok(mapped) };
+    Ok(Some(text::with_collations(&text, context, collations).unwrap_or(text)))
+}
+
 fn started_xid(kind: Statement, statement: &[u8]) -> Option<String> {
     if kind != Statement::Xa(XaVerb::Start) {
         return None;
@@ -156,10 +167,41 @@ fn started_xid(kind: Statement, statement: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use csa_provider::test_util::{format_description, query_event};
+    use csa_relaystore::test_util::relayed_events;
     use csa_scheduler::admission::Verdict;
 
     use super::*;
     use crate::group::worker::tests::{group_of, transaction};
+
+    fn read_of(statement: &str) -> SourceStatement {
+        let mut logged = transaction();
+        let events = [query_event("d", statement)];
+        logged.relayed = relayed_events(1, &Arc::new(format_description()), &events);
+        read(&group_of(logged), &CollationMap::default()).expect("readable")
+    }
+
+    /// The daemon disables them by a comment that these servers ignore.
+    #[test]
+    fn events_have_no_objection_for_the_comment_that_disables_them() {
+        for text in [
+            "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1",
+            "ALTER DEFINER=a@b EVENT e ENABLE",
+            "/*!50106 ALTER DEFINER=a@b EVENT e ENABLE */",
+        ] {
+            let statement = read_of(text);
+            let changed = String::from_utf8(statement.changed.clone().expect("disabled"));
+            assert!(changed.expect("UTF-8").contains(" DISABLE "), "{text}");
+            for vendor in [Vendor::MySql, Vendor::MySql57, Vendor::MariaDb] {
+                assert_eq!(statement.objection(vendor), None, "{vendor:?} {text}");
+            }
+        }
+        let later =
+            read_of("CREATE EVENT e ON SCHEDULE EVERY 1 DAY /*!80100 ENABLE */ DO SELECT 1");
+        assert!(later.objection(Vendor::MySql57).is_some_and(|why| why.contains("80100")));
+    }
 
     /// Rows that come back to a target that has lost a part of them.
     #[test]
