@@ -94,6 +94,11 @@ async fn what_9_7_has_and_8_0_has_not_stops_the_channel() {
                 "LIBRARY",
                 "DO 0",
             ),
+            (
+                &["CREATE TABLE d.later (id INT PRIMARY KEY /*!80100 , v INT */)"],
+                "MySQL 8.0.31 ignores its version comment for MySQL 80100",
+                "CREATE TABLE d.later (id INT PRIMARY KEY, v INT)",
+            ),
         ]).await;
         run(
             &source,
@@ -103,6 +108,9 @@ async fn what_9_7_has_and_8_0_has_not_stops_the_channel() {
                 "SET gtid_next='AUTOMATIC'",
                 "INSERT INTO d.parent VALUES (1)",
                 "INSERT INTO d.child VALUES (1, 1)",
+                "INSERT INTO d.later VALUES (1, 1)",
+                "CREATE TABLE d.known (id INT PRIMARY KEY /*!80016 , v INT */ /*!99999 , w INT */)",
+                "INSERT INTO d.known VALUES (1, 1)",
             ],
         )
         .await;

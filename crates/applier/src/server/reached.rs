@@ -35,6 +35,16 @@ impl ReachedServer {
         Error::Answer { address: self.address.clone(), what: what.into() }
     }
 
+    pub(crate) fn vendor(&self) -> Vendor {
+        self.vendor
+    }
+
+    /// Returns the number of a version as version comments have it, such as 80031.
+    pub(crate) fn version_id(&self) -> u32 {
+        let [major, minor, patch] = csa_provider::binlog::version_numbers(&self.version);
+        major * 10_000 + minor * 100 + patch
+    }
+
     /// Returns true if REFERENCES in the definition of a column makes a foreign key.
     pub(crate) fn takes_inline_references(&self) -> bool {
         self.vendor == Vendor::MariaDb

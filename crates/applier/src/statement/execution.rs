@@ -7,6 +7,7 @@ use csa_scheduler::group::Group;
 use tracing::info;
 
 use super::context::{self, Restricted, RestrictedRow};
+use super::differences::Reader;
 use super::mariadb;
 use super::mysql57;
 use super::next_steps::by_hand;
@@ -40,8 +41,11 @@ pub(super) async fn execute(
     patience: u32,
 ) -> Result<Option<u16>> {
     let vendor = session.vendor();
-    if let Some(objection) = statement.objection(vendor) {
-        return Err(by_hand(&statement.gtid, objection));
+    if statement.has_rows() {
+        may_have_rows(statement, &rows, under_gtid, vendor)?;
+    }
+    if let Some(objection) = statement.objection(Reader::of(session.server())) {
+        return Err(by_hand(&statement.gtid, &objection));
     }
     let takes = session.server().takes_inline_references();
     if let Some(made) = statement.inline_references.filter(|made| *made != takes) {
@@ -53,7 +57,6 @@ pub(super) async fn execute(
         return Err(by_hand(&statement.gtid, &why));
     }
     if statement.has_rows() {
-        may_have_rows(statement, &rows, under_gtid, vendor)?;
         may_create_with_rows(session, statement).await?;
         // Before gtid_next is set below, because it leaves AUTOMATIC there.
         rows.prepare(session, group.format()).await?;

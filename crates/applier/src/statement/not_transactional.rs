@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::failure::Failure;
 use super::parts::Parts;
-use super::source_statement::{Objections, SourceStatement};
+use super::source_statement::SourceStatement;
 use crate::error::server_text::ServerText;
 use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
 use crate::error::{Error, ErrorClass, Invariant, Result};
@@ -44,7 +44,7 @@ pub(super) fn read(group: &Group) -> Result<SourceStatement> {
         database: String::new(),
         xid: None,
         changed: None,
-        objections: Objections::default(),
+        judged: Vec::new(),
         inline_references: None,
         context: SessionContext::default(),
         timestamp: 0,

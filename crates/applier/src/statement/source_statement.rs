@@ -10,7 +10,6 @@ use super::next_steps::by_hand;
 use super::{context, text};
 use crate::collation_map::CollationMap;
 use crate::error::{Error, Invariant, Result};
-use csa_provider::server::Vendor;
 
 /// A transaction's first statement with its session on the source.
 pub(super) struct SourceStatement {
@@ -24,7 +23,8 @@ pub(super) struct SourceStatement {
     pub(super) xid: Option<String>,
     /// The text to run instead of its own.
     pub(super) changed: Option<Vec<u8>>,
-    pub(super) objections: Objections,
+    /// The source's own text of a definition, with the target's collations, in which objections are found.
+    pub(super) judged: Vec<u8>,
     /// REFERENCES of a column, and whether the source made a foreign key of it.
     pub(super) inline_references: Option<bool>,
     pub(super) context: SessionContext,
@@ -38,28 +38,10 @@ pub(super) struct SourceStatement {
 /// The first version that makes foreign keys of REFERENCES of columns.
 const FIRST_INLINE: u32 = 90_000;
 
-/// The reasons why it must not be sent to servers that would execute it differently.
-#[derive(Debug, Default)]
-pub(super) struct Objections {
-    mysql57: Option<String>,
-    mariadb: Option<String>,
-}
-
-impl Objections {
-    fn of(statement: &[u8], context: &SessionContext) -> Self {
-        let of = |reader| differences::objection(statement, context, reader);
-        Self { mysql57: of(Reader::MySql57), mariadb: of(Reader::MariaDb) }
-    }
-}
-
 impl SourceStatement {
     /// The reason why it must not be sent to a target of this kind as it is.
-    pub(super) fn objection(&self, vendor: Vendor) -> Option<&str> {
-        match vendor {
-            Vendor::MySql => None,
-            Vendor::MySql57 => self.objections.mysql57.as_deref(),
-            Vendor::MariaDb => self.objections.mariadb.as_deref(),
-        }
+    pub(super) fn objection(&self, target: Reader) -> Option<String> {
+        differences::objection(&self.judged, &self.context, target)
     }
 
     /// Rows follow it in the same transaction.
@@ -104,11 +86,11 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
                      CREATE TABLE and INSERT … SELECT on the source";
                 return Err(by_hand(&gtid, why));
             }
-            let objections = match kind {
-                Statement::Ddl => {
-                    Objections::of(mapped.as_deref().unwrap_or(query.statement), &context)
+            let judged = match kind {
+                Statement::Ddl | Statement::CreateTableStartTransaction => {
+                    mapped.as_deref().unwrap_or(query.statement).to_vec()
                 }
-                _ => Objections::default(),
+                _ => Vec::new(),
             };
             let changed = match kind {
                 Statement::Ddl => replicas_text(query.statement, &context, collations, mapped)
@@ -127,7 +109,7 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
                 database: transaction.filters.schema(&database).into_owned(),
                 xid: started_xid(kind, query.statement),
                 changed,
-                objections,
+                judged,
                 inline_references,
                 context,
                 timestamp: event.header().timestamp,
@@ -194,13 +176,15 @@ mod tests {
             let statement = read_of(text);
             let changed = String::from_utf8(statement.changed.clone().expect("disabled"));
             assert!(changed.expect("UTF-8").contains(" DISABLE "), "{text}");
-            for vendor in [Vendor::MySql, Vendor::MySql57, Vendor::MariaDb] {
-                assert_eq!(statement.objection(vendor), None, "{vendor:?} {text}");
+            for target in [Reader::MySql(80_031), Reader::MySql57, Reader::MariaDb] {
+                assert_eq!(statement.objection(target), None, "{target:?} {text}");
             }
         }
         let later =
             read_of("CREATE EVENT e ON SCHEDULE EVERY 1 DAY /*!80100 ENABLE */ DO SELECT 1");
-        assert!(later.objection(Vendor::MySql57).is_some_and(|why| why.contains("80100")));
+        for target in [Reader::MySql(80_031), Reader::MySql57] {
+            assert!(later.objection(target).is_some_and(|why| why.contains("80100")));
+        }
     }
 
     /// Rows that come back to a target that has lost a part of them.

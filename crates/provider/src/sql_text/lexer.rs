@@ -59,6 +59,8 @@ pub struct SpecialComment {
     pub mariadb_only: bool,
     /// The place of everything between its marks, including a version.
     pub inside: Range<usize>,
+    /// The number of digits of the version with which it begins; 0 if MySQL reads none.
+    pub digits: usize,
 }
 
 /// Cuts a statement into tokens. An error is the last item.
@@ -207,14 +209,23 @@ impl<'a> Lexer<'a> {
                     self.in_version_comment = true;
                     let start = self.at + 3;
                     let place = start..self.text.len();
-                    self.comments.push(SpecialComment { mariadb_only: false, inside: place });
-                    3 + version_digits(inside, |byte| charset.is_space(byte))
+                    let digits = version_digits(inside, |byte| charset.is_space(byte));
+                    self.comments.push(SpecialComment {
+                        mariadb_only: false,
+                        inside: place,
+                        digits,
+                    });
+                    3 + digits
                 }
                 [b'/', b'*', inside @ ..] => {
                     let end = inside.windows(2).position(|pair| pair == b"*/").ok_or(Unclosed)?;
                     if inside.starts_with(b"M!") {
                         let place = self.at + 4..self.at + 2 + end.max(2);
-                        self.comments.push(SpecialComment { mariadb_only: true, inside: place });
+                        self.comments.push(SpecialComment {
+                            mariadb_only: true,
+                            inside: place,
+                            digits: 0,
+                        });
                     }
                     end + 4
                 }
