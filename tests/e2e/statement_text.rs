@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::DRAIN;
+use crate::{DRAIN, wait_state};
 
 /// Statements whose tokens have single spaces between them, `~` for a space inside of one.
 const CORPUS: [&str; 24] = [
@@ -372,4 +372,36 @@ async fn statements_of_every_client_and_session() {
     }
     let compared = compare(&source, &target).await;
     assert!(compared.tables >= 4 * 11 + 3 * 14 && compared.rows >= 4 * 15 + 3 * 30, "{compared:?}");
+}
+
+/// On the session that runs all definitions a temporary table would stand before the real one of its name.
+#[tokio::test(flavor = "multi_thread")]
+async fn temporary_tables_of_statement_sessions_do_not_reach_the_target() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    source.exec("INSERT INTO d.t VALUES (1)").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    let mut conn = source.conn().await;
+    for statement in
+        ["SET SESSION binlog_format=STATEMENT", "CREATE TEMPORARY TABLE d.t (other INT)"]
+    {
+        conn.query_drop(statement).await.expect("allowed");
+    }
+    source.exec("ALTER TABLE d.t ADD v INT; INSERT INTO d.t VALUES (2,2)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    // It empties the temporary table only, and the target has none.
+    conn.query_drop("TRUNCATE TABLE d.t").await.expect("allowed");
+    wait_state(&daemon, 0, "failed").await;
+    let error = daemon.status()["channels"][0]["last_error"].clone();
+    assert!(error["message"].to_string().contains("temporary"), "{error}");
+    daemon.commanded(&["skip", error["transaction"].as_str().expect("named")]);
+    if daemon.status()["channels"][0]["state"] == "failed" {
+        daemon.commanded(&["restart"]);
+    }
+    conn.disconnect().await.expect("disconnects");
+    source.exec("INSERT INTO d.t VALUES (3,3)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM d.t").await, 3);
+    compare(&source, &target).await;
 }

@@ -16,6 +16,15 @@ use crate::binlog::gtid::Gtid;
 /// Returns one event's bytes, with a correct checksum if the algorithm has one.
 #[must_use]
 pub fn event_bytes(event_type: EventType, body: &[u8], checksum: ChecksumAlgorithm) -> Bytes {
+    flagged_bytes(event_type, 0, body, checksum)
+}
+
+fn flagged_bytes(
+    event_type: EventType,
+    flags: u16,
+    body: &[u8],
+    checksum: ChecksumAlgorithm,
+) -> Bytes {
     let len = EventHeader::LEN + body.len() + checksum.len();
     let mut bytes = Vec::with_capacity(len);
     bytes.extend_from_slice(&1_700_000_000_u32.to_le_bytes());
@@ -23,7 +32,7 @@ pub fn event_bytes(event_type: EventType, body: &[u8], checksum: ChecksumAlgorit
     bytes.extend_from_slice(&1_u32.to_le_bytes());
     bytes.extend_from_slice(&u32::try_from(len).expect("small").to_le_bytes());
     bytes.extend_from_slice(&0_u32.to_le_bytes());
-    bytes.extend_from_slice(&0_u16.to_le_bytes());
+    bytes.extend_from_slice(&flags.to_le_bytes());
     bytes.extend_from_slice(body);
     if checksum == ChecksumAlgorithm::Crc32 {
         let crc = crc32fast::hash(&bytes);
@@ -37,6 +46,14 @@ pub fn event_bytes(event_type: EventType, body: &[u8], checksum: ChecksumAlgorit
 pub fn event(event_type: EventType, body: &[u8]) -> RawEvent {
     let checksum = ChecksumAlgorithm::Crc32;
     RawEvent::parse(event_bytes(event_type, body, checksum), checksum).expect("well-formed")
+}
+
+/// Returns the same event with these flags.
+#[must_use]
+pub fn with_flags(event: &RawEvent, flags: u16) -> RawEvent {
+    let checksum = ChecksumAlgorithm::Crc32;
+    let bytes = flagged_bytes(event.event_type(), flags, event.body(), checksum);
+    RawEvent::parse(bytes, checksum).expect("well-formed")
 }
 
 /// A GTID event as a MySQL 8.0 source writes it.

@@ -1,6 +1,6 @@
-use csa_provider::binlog::EventType;
+use csa_provider::binlog::{EventHeader, EventType};
 use csa_provider::test_util::{
-    event, format_description, int_image, int_table_map, query_event, rows_event,
+    event, format_description, int_image, int_table_map, query_event, rows_event, with_flags,
 };
 use csa_relaystore::test_util::relayed_events;
 
@@ -69,6 +69,32 @@ fn a_table_that_is_not_transactional_counts_wherever_it_stands() {
         }
         assert_eq!(kind_of(&["a", "a"]), Verdict::Rows, "{whole} {rows_limit}");
     }
+}
+
+/// The source marks statements that used a temporary table.
+#[test]
+fn changes_of_temporary_tables_do_not_reach_real_ones() {
+    let kind = |statement: &str, flags| {
+        let events = [with_flags(&query_event("d", statement), flags)];
+        let relayed = relayed_events(1, &Arc::new(format_description()), &events);
+        Admission::new(Definitions).admit_now(relayed, None, true).expect("known").verdict
+    };
+    for (refused, statement) in [
+        (true, "TRUNCATE TABLE a"),
+        (true, "ALTER TABLE a ADD v INT"),
+        (true, "CREATE UNIQUE INDEX i ON a (id)"),
+        (true, "DROP INDEX i ON a"),
+        // The server writes the definition itself where it logs rows.
+        (false, "CREATE TABLE b (id INT)"),
+        (false, "CREATE VIEW v AS SELECT CONNECTION_ID()"),
+    ] {
+        assert_eq!(kind(statement, 0), Verdict::Statement, "{statement}");
+        let marked = kind(statement, EventHeader::FLAG_THREAD_SPECIFIC);
+        assert_eq!(matches!(marked, Verdict::Refused(_)), refused, "{statement}: {marked:?}");
+        assert_eq!(marked.refusal().is_some_and(|why| why.contains("temporary")), refused);
+    }
+    let gone = kind("DROP TEMPORARY TABLE IF EXISTS a", EventHeader::FLAG_THREAD_SPECIFIC);
+    assert_eq!(gone, Verdict::LeftOut(Omission::Nothing));
 }
 
 #[test]

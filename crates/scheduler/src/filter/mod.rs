@@ -22,7 +22,7 @@ use std::borrow::Cow;
 pub(crate) use events::{KeptEvents, Mapped};
 pub use own::{OWN_TABLES, is_own};
 pub use rules::{FilterRules, InvalidRule};
-pub(crate) use statement::StatementVerdict;
+pub(crate) use statement::{StatementVerdict, temporary_table_refusal};
 
 use rules::Names;
 

@@ -39,6 +39,8 @@ const UNFILTERED: [&str; 9] = [
     "REFERENCE",
     "LIBRARY",
 ];
+/// The kind of tables that only their session sees.
+const TEMPORARY: &str = "TEMPORARY TABLE";
 /// Words between CREATE, ALTER or DROP and the kind of the object.
 const MODIFIERS: [&str; 21] = [
     "OR",
@@ -79,6 +81,28 @@ pub(super) fn is_about_accounts(leading: &[Token<'_>], dialect: Dialect) -> bool
         b"RENAME" => words.is("USER"),
         b"SET" => words.is("PASSWORD") || words.take("DEFAULT").is_some() && words.is("ROLE"),
         b"CREATE" | b"ALTER" | b"DROP" => words.kind().is_some_and(|kind| kind == "USER"),
+        _ => false,
+    }
+}
+
+/// Returns true if a statement that begins with these words creates or drops temporary tables.
+pub(super) fn is_about_temporary_tables(leading: &[Token<'_>], dialect: Dialect) -> bool {
+    let mut words = Words { tokens: leading, dialect };
+    let verb = words.word();
+    let is_definition = verb.is_some_and(|verb| {
+        ["CREATE", "ALTER", "DROP"].iter().any(|word| verb.eq_ignore_ascii_case(word.as_bytes()))
+    });
+    is_definition && words.kind().is_some_and(|kind| kind == TEMPORARY)
+}
+
+/// Returns true if a statement that begins with these words may change a temporary table without the word TEMPORARY.
+pub(super) fn may_change_temporary_table(leading: &[Token<'_>], dialect: Dialect) -> bool {
+    let mut words = Words { tokens: leading, dialect };
+    let Some(verb) = words.word() else { return false };
+    match verb.to_ascii_uppercase().as_slice() {
+        b"TRUNCATE" => true,
+        b"ALTER" => words.kind().is_some_and(|kind| kind == "TABLE"),
+        b"CREATE" | b"DROP" => words.kind().is_some_and(|kind| kind == "INDEX"),
         _ => false,
     }
 }
@@ -305,8 +329,7 @@ impl<'t, 'a> Words<'t, 'a> {
                         temporary = true;
                     } else if !MODIFIERS.contains(&word.as_str()) {
                         return Some(match word.as_str() {
-                            // Only its session sees it: any kind that is not filtered will do.
-                            "TABLE" | "TABLES" if temporary => "EVENT".to_owned(),
+                            "TABLE" | "TABLES" if temporary => TEMPORARY.to_owned(),
                             "TABLES" => "TABLE".to_owned(),
                             "DATABASE" => "SCHEMA".to_owned(),
                             "ROLE" => "USER".to_owned(),
@@ -400,6 +423,7 @@ impl<'t, 'a> Words<'t, 'a> {
 fn other_kind(kind: &str) -> Option<Object> {
     match kind {
         "USER" => Some(Object::Accounts),
+        TEMPORARY => Some(Object::Unfiltered),
         _ => UNFILTERED.contains(&kind).then_some(Object::Unfiltered),
     }
 }

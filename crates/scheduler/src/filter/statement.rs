@@ -3,8 +3,10 @@ use csa_provider::sql_text::{Dialect, Token};
 
 use super::Filters;
 use super::accounts::GRANT_TABLES;
-use super::objects::{Name, Object, object, qualifiers};
-use super::tokens::tokens;
+use super::objects::{
+    Name, Object, is_about_temporary_tables, may_change_temporary_table, object, qualifiers,
+};
+use super::tokens::{leading, tokens};
 use crate::key_source::KeySourceError;
 
 /// The decision of the filters about a statement that commits implicitly.
@@ -33,6 +35,9 @@ impl Filters {
         dialect: Dialect,
         trigger_table: impl AsyncFnOnce(&str, &str) -> Result<Option<String>, KeySourceError>,
     ) -> Result<StatementVerdict, KeySourceError> {
+        if is_of_temporary_tables(query.statement, dialect) {
+            return Ok(StatementVerdict::Skip);
+        }
         // These two come before the rules, and hold even without any: a source must change neither
         // the channels' progress nor, unless allowed to, the target's accounts.
         if let Some(verdict) = self.own_statement(query, dialect) {
@@ -147,6 +152,26 @@ impl Filters {
             (kept, _) => verdict(kept.is_some()),
         }
     }
+}
+
+/// Returns true if a statement creates or drops temporary tables. On the session that runs all definitions they
+/// would stand before the real tables of their names, and rows never need them.
+fn is_of_temporary_tables(statement: &[u8], dialect: Dialect) -> bool {
+    const WORD: &[u8] = b"TEMPORARY";
+    // Few statements have the word, so most need not be split into words.
+    let mut places = statement.windows(WORD.len());
+    places.any(|place| place.eq_ignore_ascii_case(WORD))
+        && is_about_temporary_tables(&leading(statement, dialect), dialect)
+}
+
+/// Returns the reason to stop at a statement that the source marked as one that depends on its session, if it
+/// may change a temporary table. Here it would change the real table of that name.
+pub(crate) fn temporary_table_refusal(query: &QueryEvent<'_>, dialect: Dialect) -> Option<String> {
+    may_change_temporary_table(&leading(query.statement, dialect), dialect).then(|| {
+        "the statement depends on its session, so the table that it changes is probably a temporary one, which \
+         is not here; set binlog_format=ROW for all sessions of the source"
+            .to_owned()
+    })
 }
 
 impl Name {

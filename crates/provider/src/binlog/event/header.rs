@@ -26,6 +26,9 @@ impl EventHeader {
     pub const FLAGS_OFFSET: usize = 17;
     /// Flag of a format description in a file that is being written; not covered by its checksum.
     pub const FLAG_IN_USE: u16 = 1;
+    /// Flag of a statement that depends on its session, such as by a temporary table
+    /// (`LOG_EVENT_THREAD_SPECIFIC_F`).
+    pub const FLAG_THREAD_SPECIFIC: u16 = 4;
     /// Flag of an event that a replica may pass over if it does not know its type.
     pub const FLAG_IGNORABLE: u16 = 0x80;
     /// Flag of an event that the source made for this dump and that is in no file.
