@@ -244,6 +244,7 @@ mod tests {
             gtid_executed: set(executed),
             gtid_purged: set(purged),
             is_without_tables: false,
+            folds_case: None,
             warnings: Vec::new(),
         }
     }

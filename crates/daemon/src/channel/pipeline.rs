@@ -146,7 +146,10 @@ impl<'a> Pipeline<'a> {
             Some(until) => UntilGate::new(Some(Until::AfterGtids(until))),
             None => controls.until().clone(),
         };
-        let filters = Filters::new(settings.filters.clone(), target.folds_case);
+        // If it is not known, statements whose names' case matters stop the channel, as if it did.
+        let source_folds_case = source.and_then(|facts| facts.folds_case).unwrap_or(true);
+        let filters =
+            Filters::new(settings.filters.clone(), target.folds_case).of_source(source_folds_case);
         Ok(Self {
             settings,
             options,

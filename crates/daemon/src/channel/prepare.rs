@@ -111,6 +111,7 @@ impl Looks<'_> {
             gtid_executed: extent.end,
             gtid_purged: GtidSet::new(),
             is_without_tables: false,
+            folds_case: None,
             warnings: Vec::new(),
         })
     }

@@ -19,6 +19,8 @@ pub struct SourceFacts {
     pub gtid_purged: GtidSet,
     /// The source holds nobody's tables, as far as an account that sees all of them can tell.
     pub is_without_tables: bool,
+    /// Names of schemas and tables are the same in any case; `None` if that is not known.
+    pub folds_case: Option<bool>,
     /// Settings that make replication slower or less precise, one line each.
     pub warnings: Vec<String>,
 }
@@ -167,6 +169,7 @@ async fn inspect(
         version,
         server_uuid: server.text("server_uuid").to_owned(),
         is_without_tables: sees_all && is_without_tables(connection).await.map_err(unreachable)?,
+        folds_case: Some(server.folds_case()),
         warnings,
         gtid_executed: server.gtid_executed,
         gtid_purged: server.gtid_purged,

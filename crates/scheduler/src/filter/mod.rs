@@ -31,6 +31,8 @@ use rules::Names;
 pub struct Filters {
     rules: FilterRules,
     names: Names,
+    /// Judges names in lower case, if the source alone compares them so.
+    folding: Option<Box<Self>>,
 }
 
 impl Filters {
@@ -38,7 +40,18 @@ impl Filters {
     #[must_use]
     pub fn new(rules: FilterRules, folds_case: bool) -> Self {
         let names = Names { folds_case };
-        Self { rules: rules.map(|text| names.fold(text).into_owned()), names }
+        Self { rules: rules.map(|text| names.fold(text).into_owned()), names, folding: None }
+    }
+
+    /// Refuses statements whose verdict depends on the case of names, if the source compares names in lower case
+    /// and the target does not. `folds_case`: the source's `lower_case_table_names` is not 0, or not known.
+    #[must_use]
+    pub fn of_source(self, folds_case: bool) -> Self {
+        let is_alone = folds_case && !self.names.folds_case;
+        // Rows have names in lower case and are compared with the rules as they were written.
+        let names = Names { folds_case: true };
+        let folding = is_alone.then(|| Box::new(Self { names, folding: None, ..self.clone() }));
+        Self { folding, ..self }
     }
 
     /// Returns the schema of the target to which rows of this table are written; `None` if left

@@ -22,6 +22,31 @@ pub(crate) enum StatementVerdict {
     Refuse(String),
 }
 
+/// The reason why a statement is refused whose names in lower case would be treated otherwise.
+const CASE_MATTERS: &str = "the rules replicate_* decide otherwise about its names than about the same names in \
+     lower case; the source compares names in lower case (lower_case_table_names), and the target does not; write \
+     names in lower case, in statements and in the rules";
+
+/// The decision of the rules, as far as the words of a statement show it.
+enum Decision {
+    Made(StatementVerdict),
+    /// It is that of the trigger's table.
+    OfTrigger {
+        schema: String,
+        name: String,
+    },
+}
+
+impl Decision {
+    /// Returns the schema and the name of the trigger whose table decides.
+    fn trigger(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Made(_) => None,
+            Self::OfTrigger { schema, name } => Some((schema, name)),
+        }
+    }
+}
+
 impl Filters {
     /// Decides about a statement like the server's applier, but refuses it if that would silently
     /// lose or misplace something. `trigger_table` finds a trigger's table on the target by schema and
@@ -38,63 +63,110 @@ impl Filters {
         if is_of_temporary_tables(query.statement, dialect) {
             return Ok(StatementVerdict::Skip);
         }
+        let written = self.decision(query, dialect);
+        let folded = self.folding.as_ref().map(|folding| folding.decision(query, dialect));
+        // In lower case first: a source that folds names has no other ones.
+        let decisions = folded.iter().chain([&written]);
+        let table = match decisions.filter_map(Decision::trigger).next() {
+            Some((schema, trigger)) => trigger_table(schema, trigger).await?,
+            None => None,
+        };
+        let verdict = self.verdict(written, table.as_deref());
+        let (Some(folding), Some(folded)) = (&self.folding, folded) else { return Ok(verdict) };
+        let database = String::from_utf8_lossy(query.database);
+        let is_same = verdict == folding.verdict(folded, table.as_deref())
+            && self.schema(&database) == folding.schema(&database);
+        Ok(match verdict {
+            refusal @ StatementVerdict::Refuse(_) => refusal,
+            same if is_same => same,
+            _ => refuse(CASE_MATTERS),
+        })
+    }
+
+    fn decision(&self, query: &QueryEvent<'_>, dialect: Dialect) -> Decision {
+        match self.decided(query, dialect) {
+            Ok(object) => object,
+            Err(verdict) => Decision::Made(verdict),
+        }
+    }
+
+    /// Returns a verdict as an error where it comes before the objects of the statement.
+    fn decided(
+        &self,
+        query: &QueryEvent<'_>,
+        dialect: Dialect,
+    ) -> Result<Decision, StatementVerdict> {
         // These two come before the rules, and hold even without any: a source must change neither
         // the channels' progress nor, unless allowed to, the target's accounts.
         if let Some(verdict) = self.own_statement(query, dialect) {
-            return Ok(verdict);
+            return Err(verdict);
         }
         if self.leaves_out_account_statement(query, dialect) {
-            return Ok(StatementVerdict::LeaveOutAccounts);
+            return Err(StatementVerdict::LeaveOutAccounts);
         }
         let rules = &self.rules;
         if rules.is_empty() {
-            return Ok(StatementVerdict::Apply);
+            return Err(StatementVerdict::Apply);
         }
         let database = String::from_utf8_lossy(query.database);
         let database = self.schema(&database);
         let database = self.names.fold(&database);
         if !rules.db_ok(&database) {
-            return Ok(StatementVerdict::Skip);
+            return Err(StatementVerdict::Skip);
         }
         if !rules.has_table_rules() && rules.rewrite_db.is_empty() {
-            return Ok(StatementVerdict::Apply);
+            return Err(StatementVerdict::Apply);
         }
         let Some(tokens) = tokens(query.statement, dialect) else {
-            return Ok(refuse("the names in the statement can't be read"));
+            return Err(refuse("the names in the statement can't be read"));
         };
         let object = object(&tokens, dialect);
         if let Some(name) = self.renamed_name(&tokens, &object, dialect) {
-            return Ok(StatementVerdict::Refuse(format!(
+            return Err(StatementVerdict::Refuse(format!(
                 "the statement names schema {name}, which replicate_rewrite_db renames; names \
                  inside statements are not renamed"
             )));
         }
         if !rules.has_table_rules() {
-            return Ok(StatementVerdict::Apply);
+            return Err(StatementVerdict::Apply);
         }
-        Ok(match object {
+        Ok(self.decision_on(object, &database))
+    }
+
+    /// Decides by the table rules.
+    fn decision_on(&self, object: Object, database: &str) -> Decision {
+        Decision::Made(match object {
             Object::Unfiltered => StatementVerdict::Apply,
             // The default database of such a statement is the schema itself.
-            Object::Schema(_) => verdict(rules.has_db_rules() || rules.schema_ok(&database)),
+            Object::Schema(_) => {
+                verdict(self.rules.has_db_rules() || self.rules.schema_ok(database))
+            }
             Object::Accounts => verdict(self.accounts_ok()),
-            Object::Tables(tables) => self.tables(&tables, &database),
-            Object::Grant(table) => match self.table_named(&table, &database) {
+            Object::Tables(tables) => self.tables(&tables, database),
+            Object::Grant(table) => match self.table_named(&table, database) {
                 true => verdict(self.accounts_ok()),
                 false => StatementVerdict::Skip,
             },
             Object::TriggerOf(trigger) => {
-                let schema = trigger.schema.as_deref().unwrap_or(&database);
-                match trigger_table(schema, &trigger.name).await? {
-                    Some(table) => {
-                        let table = Name { schema: Some(schema.to_owned()), name: table };
-                        verdict(self.table_named(&table, &database))
-                    }
-                    // The trigger was left out when it was created, or never existed.
-                    None => StatementVerdict::Skip,
-                }
+                let schema = trigger.schema.as_deref().unwrap_or(database);
+                let schema = self.names.fold(schema).into_owned();
+                return Decision::OfTrigger { schema, name: trigger.name };
             }
             Object::Unknown => refuse("it is unknown which tables the statement changes"),
         })
+    }
+
+    /// Returns the verdict by a decision; `table` is that of the trigger.
+    fn verdict(&self, decision: Decision, table: Option<&str>) -> StatementVerdict {
+        match (decision, table) {
+            (Decision::Made(verdict), _) => verdict,
+            (Decision::OfTrigger { schema, .. }, Some(table)) => {
+                let table = Name { schema: Some(schema), name: table.to_owned() };
+                verdict(self.table_named(&table, ""))
+            }
+            // The trigger was left out when it was created, or never existed.
+            (Decision::OfTrigger { .. }, None) => StatementVerdict::Skip,
+        }
     }
 
     /// Returns a renamed schema that the statement names by its source name.

@@ -317,6 +317,39 @@ fn quotes_are_read_by_sql_mode_and_character_set() {
     }
 }
 
+/// The source has the names in lower case; these are as a client wrote them.
+#[test]
+fn statements_are_refused_where_only_the_source_folds_names_and_that_matters() {
+    for (rule, database, statement, expected) in [
+        ("do_table=shop.orders", "shop", "TRUNCATE TABLE Orders", '!'),
+        ("do_table=shop.orders", "shop", "TRUNCATE TABLE orders", '+'),
+        ("do_table=shop.orders", "shop", "TRUNCATE TABLE Other", '-'),
+        ("do_table=shop.Orders", "shop", "TRUNCATE TABLE Orders", '!'),
+        ("ignore_table=shop.orders", "shop", "ALTER TABLE SHOP.orders ADD v INT", '!'),
+        ("ignore_table=shop.orders", "shop", "ALTER TABLE Others ADD v INT", '+'),
+        ("wild_do_table=shop.%", "shop", "DROP TABLE Shop.orders", '!'),
+        ("do_db=shop", "Shop", "DROP TABLE t", '!'),
+        ("rewrite_db=shop>new", "z", "CREATE TABLE Shop.t (id INT)", '!'),
+        ("rewrite_db=shop>new", "Shop", "CREATE TABLE t (id INT)", '!'),
+        ("rewrite_db=shop>new", "shop", "CREATE TABLE T (id INT)", '+'),
+        ("do_table=shop.t", "shop", "DROP TRIGGER SHOP.on_t", '!'),
+        ("do_table=shop.t", "shop", "DROP TRIGGER on_u", '-'),
+        ("ignore_table=shop.t", "shop", "FROBNICATE", '!'),
+        ("ignore_table=shop.t", "shop", "CREATE TEMPORARY TABLE T (id INT)", '-'),
+    ] {
+        let judged = |filters: &Filters| verdict(filters, database, statement);
+        let found = judged(&filters(&[rule]).of_source(true));
+        assert_eq!(sign(&found), expected, "{rule} {database} {statement}: {found:?}");
+        let exact = filters(&[rule]);
+        assert_eq!(judged(&exact.clone().of_source(false)), judged(&exact), "{statement}");
+        let both = Filters::new(rules(&[rule]), true);
+        assert_eq!(judged(&both.clone().of_source(true)), judged(&both), "{statement}");
+    }
+    let refused = verdict(&filters(&["do_table=d.t"]).of_source(true), "d", "DROP TABLE T");
+    let StatementVerdict::Refuse(why) = refused else { panic!("{refused:?}") };
+    assert!(why.contains("lower_case_table_names") && why.contains("write names"), "{why}");
+}
+
 proptest! {
     /// No statement causes a panic.
     #[test]
