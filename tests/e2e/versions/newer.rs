@@ -38,6 +38,11 @@ async fn names_that_became_reserved_words_stop_definitions_and_no_rows() {
                     "error 1064",
                     "ALTER TABLE d.t ADD COLUMN `cume_dist` INT, ADD KEY (`lateral`)",
                 ),
+                (
+                    &["CREATE TABLE d.checked (id INT PRIMARY KEY, CHECK (id > 0))"],
+                    "CHECK clause, which the source, older than MySQL 8.0.16, has ignored",
+                    "CREATE TABLE d.checked (id INT PRIMARY KEY)",
+                ),
                 // It makes a foreign key there, and none on the source.
                 (
                     &["CREATE TABLE d.child (id INT PRIMARY KEY, p INT REFERENCES parent (id))"],
@@ -56,6 +61,7 @@ async fn names_that_became_reserved_words_stop_definitions_and_no_rows() {
                 "INSERT INTO d.t VALUES (1,2,3,4),(2,3,4,5)",
                 "DELETE FROM d.t WHERE system=2",
                 "INSERT INTO d.child VALUES (1,7)",
+                "INSERT INTO d.checked VALUES (-1)",
                 "DROP TABLE d.rank",
             ],
         )

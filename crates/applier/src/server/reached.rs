@@ -6,6 +6,8 @@ use csa_provider::server::link::LinkError;
 use crate::error::Error;
 
 const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
+/// The first version of MySQL that keeps CHECK clauses.
+pub(crate) const FIRST_CHECKS: u32 = 80_016;
 
 /// The name, kind and limits of a session's server.
 #[derive(Debug)]
@@ -43,6 +45,11 @@ impl ReachedServer {
     pub(crate) fn version_id(&self) -> u32 {
         let [major, minor, patch] = csa_provider::binlog::version_numbers(&self.version);
         major * 10_000 + minor * 100 + patch
+    }
+
+    /// Returns true if CHECK in the definition of a table makes a constraint.
+    pub(crate) fn keeps_checks(&self) -> bool {
+        self.vendor == Vendor::MariaDb || self.version_id() >= FIRST_CHECKS
     }
 
     /// Returns true if REFERENCES in the definition of a column makes a foreign key.

@@ -25,6 +25,9 @@ use csa_provider::sql_text::identifier;
 const UNKNOWN_DATABASE: u16 = 1049;
 const UNKNOWN_VARIABLE: u16 = 1193;
 
+const IGNORED_CHECKS: &str = "it has a CHECK clause, which the source, older than MySQL 8.0.16, has ignored, and which \
+     the target would enforce; run it without the clause";
+
 /// Executes the statement, and the rows that belong to it, in a session like the source's, which waits for so
 /// many seconds for locks on tables.
 ///
@@ -43,6 +46,9 @@ pub(super) async fn execute(
     let vendor = session.vendor();
     if statement.has_rows() {
         may_have_rows(statement, &rows, under_gtid, vendor)?;
+    }
+    if statement.ignored_checks && session.server().keeps_checks() {
+        return Err(by_hand(&statement.gtid, IGNORED_CHECKS));
     }
     if let Some(objection) = statement.objection(Reader::of(session.server())) {
         return Err(by_hand(&statement.gtid, &objection));

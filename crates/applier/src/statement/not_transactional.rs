@@ -46,6 +46,7 @@ pub(super) fn read(group: &Group) -> Result<SourceStatement> {
         changed: None,
         judged: Vec::new(),
         inline_references: None,
+        ignored_checks: false,
         context: SessionContext::default(),
         timestamp: 0,
         error_code: 0,

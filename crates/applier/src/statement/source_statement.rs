@@ -10,6 +10,7 @@ use super::next_steps::by_hand;
 use super::{context, text};
 use crate::collation_map::CollationMap;
 use crate::error::{Error, Invariant, Result};
+use crate::server::reached::FIRST_CHECKS;
 
 /// A transaction's first statement with its session on the source.
 pub(super) struct SourceStatement {
@@ -27,6 +28,8 @@ pub(super) struct SourceStatement {
     pub(super) judged: Vec<u8>,
     /// REFERENCES of a column, and whether the source made a foreign key of it.
     pub(super) inline_references: Option<bool>,
+    /// It has CHECK clauses that its first source has ignored.
+    pub(super) ignored_checks: bool,
     pub(super) context: SessionContext,
     pub(super) timestamp: u32,
     /// Error the statement ended with on the source; 0 for none.
@@ -97,8 +100,12 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
                     .map_err(|why| unsupported(format!("statement can't be repeated: {why}")))?,
                 _ => None,
             };
-            let version = transaction.relayed.header.immediate_server_version;
-            let is_new = version != TransactionHeader::UNKNOWN_VERSION && version >= FIRST_INLINE;
+            let header = &transaction.relayed.header;
+            let is_new = is_from(header.immediate_server_version, FIRST_INLINE);
+            // A replica ignores them by the first source's version, whatever its own is.
+            let ignored_checks = kind == Statement::Ddl
+                && !is_from(header.original_server_version, FIRST_CHECKS)
+                && text::has_checks(query.statement, &context);
             let inline_references = (kind == Statement::Ddl
                 && text::has_inline_references(query.statement, &context))
             .then_some(is_new);
@@ -111,6 +118,7 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
                 changed,
                 judged,
                 inline_references,
+                ignored_checks,
                 context,
                 timestamp: event.header().timestamp,
                 error_code: query.error_code,
@@ -122,6 +130,11 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
     // Rows, which were given to this executor only to be refused in their turn.
     let refusal = transaction.verdict.refusal().map(str::to_owned);
     Err(unsupported(refusal.unwrap_or_else(|| "no statement in it".to_owned())))
+}
+
+/// Returns true if a server is known to have this version or a later one.
+fn is_from(version: u32, first: u32) -> bool {
+    version != TransactionHeader::UNKNOWN_VERSION && version >= first
 }
 
 /// Returns the text to run instead of a definition's own; `mapped` is its own with the target's collations.
@@ -163,6 +176,32 @@ mod tests {
         let events = [query_event("d", statement)];
         logged.relayed = relayed_events(1, &Arc::new(format_description()), &events);
         read(&group_of(logged), &CollationMap::default()).expect("readable")
+    }
+
+    #[test]
+    fn checks_are_ignored_by_the_version_of_the_first_source() {
+        let ignored = |original, immediate, statement: &str| {
+            let mut logged = transaction();
+            let events = [query_event("d", statement)];
+            logged.relayed = relayed_events(1, &Arc::new(format_description()), &events);
+            logged.relayed.header.original_server_version = original;
+            logged.relayed.header.immediate_server_version = immediate;
+            let statement = read(&group_of(logged), &CollationMap::default()).expect("readable");
+            statement.ignored_checks
+        };
+        let unknown = TransactionHeader::UNKNOWN_VERSION;
+        for (expected, original, immediate) in [
+            (true, unknown, unknown),
+            (true, 80_015, 80_015),
+            (true, unknown, 90_700),
+            (true, 80_015, 90_700),
+            (false, 80_016, 80_016),
+            (false, 90_700, unknown),
+        ] {
+            let found = ignored(original, immediate, "CREATE TABLE t (a INT CHECK (a > 0))");
+            assert_eq!(found, expected, "{original} {immediate}");
+            assert!(!ignored(original, immediate, "CREATE TABLE t (a INT)"));
+        }
     }
 
     /// The daemon disables them by a comment that these servers ignore.

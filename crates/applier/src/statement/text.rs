@@ -12,10 +12,12 @@
 use csa_provider::binlog::SessionContext;
 use csa_provider::sql_text::{Dialect, SpecialComment, Token, TokenKind, identifier};
 
+mod checks;
 mod collation;
 mod references;
 mod tokens;
 
+pub(crate) use checks::has_checks;
 pub(crate) use collation::{implied_collation, with_collations};
 pub(crate) use references::has_inline_references;
 use tokens::Tokens;

@@ -11,13 +11,11 @@ use super::tokens::Tokens;
 /// Returns true if a CREATE or ALTER TABLE has a REFERENCES that does not belong to a FOREIGN KEY
 /// clause.
 pub(crate) fn has_inline_references(text: &[u8], context: &SessionContext) -> bool {
-    let tokens = Tokens::of(text, Dialect::of(context)).tokens;
-    let Some(first) = tokens.first() else { return false };
-    let mut next = tokens.iter().skip(1).filter(|token| !token.is("TEMPORARY"));
-    let is_of_table = next.next().is_some_and(|token| token.is("TABLE"));
-    if !is_of_table || !(first.is("CREATE") || first.is("ALTER")) {
+    let read = Tokens::of(text, Dialect::of(context));
+    if !read.define_table() {
         return false;
     }
+    let tokens = read.tokens;
     let mut clauses = 0_u32;
     for (at, token) in tokens.iter().enumerate() {
         let is_dropped = at.checked_sub(1).and_then(|before| tokens.get(before));

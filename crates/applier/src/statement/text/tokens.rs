@@ -18,4 +18,11 @@ impl<'a> Tokens<'a> {
         let tokens = tokens.collect();
         Self { tokens, comments: lexer.special_comments().to_vec(), whole }
     }
+
+    /// Returns true for CREATE TABLE and ALTER TABLE.
+    pub(super) fn define_table(&self) -> bool {
+        let mut words = self.tokens.iter().filter(|token| !token.is("TEMPORARY"));
+        let verb = words.next().is_some_and(|first| first.is("CREATE") || first.is("ALTER"));
+        verb && words.next().is_some_and(|kind| kind.is("TABLE"))
+    }
 }
