@@ -15,6 +15,9 @@ pub(crate) const AUTO_IS_NULL: u32 = 1 << 14;
 pub(crate) const NO_FOREIGN_KEY_CHECKS: u32 = 1 << 26;
 pub(crate) const RELAXED_UNIQUE_CHECKS: u32 = 1 << 27;
 
+/// The bit of `sql_mode` that leaves out DATA DIRECTORY and INDEX DIRECTORY (sql/system_variables.h).
+const NO_DIR_IN_CREATE: u64 = 1 << 7;
+
 /// The number is the same in every version, and in MariaDB.
 pub(crate) const UTF8MB4_GENERAL_CI: u16 = 45;
 
@@ -33,10 +36,12 @@ pub(crate) struct Restricted {
     pub(crate) switched_on: Vec<String>,
     /// Increment and offset.
     pub(crate) auto_increment: (u64, u64),
+    /// [`NO_DIR_IN_CREATE`] if the target's own `sql_mode` has it: its directories are not the source's.
+    pub(crate) own_mode: u64,
 }
 
 /// A row of [`Restricted::QUERY`].
-pub(crate) type RestrictedRow = (bool, bool, bool, u64, u64, u64);
+pub(crate) type RestrictedRow = (bool, bool, bool, u64, u64, u64, u64);
 
 impl Restricted {
     /// Reads the session's values.
@@ -44,7 +49,8 @@ impl Restricted {
          @@SESSION.sql_require_primary_key, @@SESSION.default_table_encryption, \
          (SELECT id FROM information_schema.collations \
           WHERE collation_name=@@SESSION.default_collation_for_utf8mb4), \
-         @@SESSION.auto_increment_increment, @@SESSION.auto_increment_offset";
+         @@SESSION.auto_increment_increment, @@SESSION.auto_increment_offset, \
+         IF(FIND_IN_SET('NO_DIR_IN_CREATE', @@GLOBAL.sql_mode), 128, 0)";
 
     /// Reads the names of those that are ON; not every version has them.
     pub(crate) const SWITCHED_ON: &str = "SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name \
@@ -64,6 +70,7 @@ impl From<RestrictedRow> for Restricted {
             default_collation_for_utf8mb4: row.3,
             switched_on: Vec::new(),
             auto_increment: (row.4, row.5),
+            own_mode: row.6,
         }
     }
 }
@@ -83,7 +90,7 @@ pub(crate) fn assignments(context: &SessionContext, timestamp: u32, now: &Restri
     push("foreign_key_checks", &u8::from(flags & NO_FOREIGN_KEY_CHECKS == 0));
     push("unique_checks", &u8::from(flags & RELAXED_UNIQUE_CHECKS == 0));
     push("sql_auto_is_null", &u8::from(flags & AUTO_IS_NULL != 0));
-    push("sql_mode", &(context.sql_mode.unwrap_or(0) & !row_session::FORMER_MODES));
+    push("sql_mode", &mode(context, now));
     if let Some(charset) = context.charset {
         push("character_set_client", &charset.client);
         push("collation_connection", &charset.connection);
@@ -100,6 +107,12 @@ pub(crate) fn assignments(context: &SessionContext, timestamp: u32, now: &Restri
     }
     restricted(context, now, &mut push);
     set
+}
+
+/// Returns the source's `sql_mode`, except for the bit that a replica keeps as its own.
+fn mode(context: &SessionContext, now: &Restricted) -> u64 {
+    let logged = context.sql_mode.unwrap_or(0) & !row_session::FORMER_MODES;
+    (logged & !NO_DIR_IN_CREATE) | now.own_mode
 }
 
 fn restricted(
@@ -155,6 +168,7 @@ mod tests {
         default_collation_for_utf8mb4: 255,
         switched_on: Vec::new(),
         auto_increment: (2, 1),
+        own_mode: 0,
     };
 
     #[test]
@@ -191,6 +205,16 @@ mod tests {
             "default_collation_for_utf8mb4=45",
         ] {
             assert!(set.contains(name), "{name} in {set}");
+        }
+    }
+
+    #[test]
+    fn directories_are_left_out_by_the_targets_own_mode() {
+        for (own, logged, expected) in [(0, 132, 4), (0, 4, 4), (128, 132, 132), (128, 4, 132)] {
+            let now = Restricted { own_mode: own, ..NOW };
+            let context = SessionContext { sql_mode: Some(logged), ..SessionContext::default() };
+            let set = assignments(&context, 7, &now);
+            assert!(set.contains(&format!(", sql_mode={expected},")), "{own} {logged}: {set}");
         }
     }
 

@@ -6,7 +6,8 @@ use super::context::UTF8MB4_GENERAL_CI;
 
 /// The query for [`super::context::RestrictedRow`]; it lacks the other variables.
 pub(super) const RESTRICTED: &str = "SELECT @@SESSION.explicit_defaults_for_timestamp, FALSE, FALSE, 45, \
-     @@SESSION.auto_increment_increment, @@SESSION.auto_increment_offset";
+     @@SESSION.auto_increment_increment, @@SESSION.auto_increment_offset, \
+     IF(FIND_IN_SET('NO_DIR_IN_CREATE', @@GLOBAL.sql_mode), 128, 0)";
 
 /// The first mode that came later: TIME_TRUNCATE_FRACTIONAL.
 const LATER_MODES: u64 = !0 << 32;

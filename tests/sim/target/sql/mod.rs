@@ -182,7 +182,10 @@ const FIXED: [(&str, Option<&[&str]>); 16] = [
     ),
     // Who holds a row is only shown.
     ("SELECT DISTINCT CONCAT(l.OBJECT_SCHEMA, ", None),
-    ("SELECT @@SESSION.explicit_defaults_for_timestamp, ", Some(&["1", "0", "0", "255", "1", "1"])),
+    (
+        "SELECT @@SESSION.explicit_defaults_for_timestamp, ",
+        Some(&["1", "0", "0", "255", "1", "1", "0"]),
+    ),
     ("SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name IN ", None),
     (
         "SHOW SESSION VARIABLES LIKE 'default_collation_for_utf8mb4'",
