@@ -201,6 +201,35 @@ async fn clients_wait_while_the_daemon_is_away_and_continue_with_it() {
     assert_eq!(there, confirmed.len() as u64);
 }
 
+/// The source has not executed what waits for an acknowledgement, and yet lacks nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_with_an_alternative_is_followed_again_while_its_commits_wait() {
+    let (source, target) = Server::pair(&SEMI_SYNC, &[]);
+    let nobody = "a = [{ host = \"127.0.0.1\", port = 1 }]";
+    let nobody = nobody.parse::<toml::Table>().expect("TOML")["a"].clone();
+    // Unencrypted, because dumps are killed, as above.
+    let daemon = acknowledging(&source, &target)
+        .set("source.failover", nobody)
+        .set("source.tls", "disabled")
+        .set("source.get_public_key", true)
+        .start();
+    is_semi_sync(&daemon, true).await;
+    let clients = Clients::start(&source, 4).await;
+    let dump = "SELECT id FROM performance_schema.processlist WHERE command='Binlog Dump GTID'";
+    for _ in 0..15 {
+        clients.advance().await;
+        let dump: u64 = source.value(dump).await;
+        source.exec(&format!("KILL {dump}")).await;
+        clients.advance().await;
+        eventually("one dump", PATIENCE, async || status_of(&source, "clients").await == 1).await;
+    }
+    let confirmed = clients.end().await;
+    assert_eq!(status_of(&source, "no_tx").await, 0, "a commit did not wait");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let there: u64 = target.value("SELECT COUNT(*) FROM d.t").await;
+    assert_eq!(there, confirmed.len() as u64);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn large_and_compressed_transactions_are_acknowledged_and_others_filtered_too() {
     let options = [&SEMI_SYNC[..], &["--binlog-transaction-compression=ON"]].concat();

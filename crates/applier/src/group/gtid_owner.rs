@@ -4,8 +4,10 @@
 //! waits for it without a limit (`Gtid_state::wait_for_gtid` in the server's sql/rpl_gtid_state.cc). That wait
 //! is in no table of locks, and the link is alive meanwhile.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use csa_provider::binlog::{Gtid, owned_gtids};
 use csa_scheduler::group::Group;
 use tokio::time::Instant;
 
@@ -40,8 +42,7 @@ impl GtidWatch {
         }
         self.looked = Some(Instant::now());
         let owned: Vec<String> = session.rows(OWNED).await?;
-        let gtids = group.transactions.iter().map(|one| one.relayed.header.gtid.to_string());
-        let gtids: Vec<String> = gtids.collect();
+        let gtids = group.transactions.iter().map(|one| &one.relayed.header.gtid).collect();
         let owners = owners(owned.first().map_or("", String::as_str), &gtids);
         let mut others = Vec::new();
         for owner in owners.into_iter().filter(|owner| *owner != connection) {
@@ -53,41 +54,10 @@ impl GtidWatch {
     }
 }
 
-/// Returns the connections that own one of these GTIDs, by the value of `gtid_owned`: for each UUID
-/// and tag, `UUID[:TAG]:NUMBER#CONNECTION[:NUMBER#CONNECTION…]`.
-fn owners(owned: &str, gtids: &[String]) -> Vec<u32> {
-    let mut found = Vec::new();
-    for of_server in split_at_uuids(owned) {
-        let mut name = String::new();
-        for part in of_server.trim_end_matches([',', '\n']).split(':') {
-            let mut ids = part.split('#');
-            let number = ids.next().unwrap_or_default();
-            let ids: Vec<u32> = ids.filter_map(|id| id.parse().ok()).collect();
-            if ids.is_empty() {
-                // A part of the name: the UUID, or a tag.
-                name = if name.is_empty() { part.to_owned() } else { format!("{name}:{part}") };
-                continue;
-            }
-            let owned = format!("{name}:{number}");
-            if gtids.iter().any(|gtid| gtid.eq_ignore_ascii_case(&owned)) {
-                found.extend(ids);
-            }
-        }
-    }
-    found
-}
-
-/// Divides the text before each UUID: MySQL 9.7 writes nothing between a connection's number and the next
-/// UUID.
-fn split_at_uuids(owned: &str) -> impl Iterator<Item = &str> {
-    let bytes = owned.as_bytes();
-    let is_uuid =
-        |&at: &usize| [8, 13, 18, 23].iter().all(|dash| bytes.get(at + dash) == Some(&b'-'));
-    let mut starts: Vec<usize> = (0..owned.len()).filter(is_uuid).collect();
-    starts.push(owned.len());
-    let parts: Vec<&str> =
-        starts.windows(2).filter_map(|pair| owned.get(*pair.first()?..*pair.last()?)).collect();
-    parts.into_iter()
+/// Returns the connections that own one of the group's GTIDs, by the value of `gtid_owned`.
+fn owners(owned: &str, gtids: &BTreeSet<&Gtid>) -> Vec<u32> {
+    let of_group = owned_gtids(owned).into_iter().filter(|(gtid, _)| gtids.contains(gtid));
+    of_group.flat_map(|(_, connections)| connections).collect()
 }
 
 #[cfg(test)]
@@ -97,24 +67,17 @@ mod tests {
     #[test]
     fn owners_are_found_by_gtid() {
         const A: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
-        const B: &str = "12345678-1234-1234-1234-123456789012";
-        // As MySQL 9.7.4 writes it.
-        let several = format!("{A}:12#13:1#8{A}:tag:4#15:3#12{B}:1#10#11");
-        let separated = format!("{A}:1#8,\n{B}:1#9");
-        for (owned, gtid, expected) in [
-            ("", format!("{A}:1"), vec![]),
-            (several.as_str(), format!("{A}:1"), vec![8]),
-            (several.as_str(), format!("{A}:12"), vec![13]),
-            (several.as_str(), format!("{A}:2"), vec![]),
-            (several.as_str(), format!("{A}:3"), vec![]),
-            (several.as_str(), format!("{A}:tag:3"), vec![12]),
-            (several.as_str(), format!("{A}:tag:4"), vec![15]),
-            (several.as_str(), format!("{B}:1"), vec![10, 11]),
-            (separated.as_str(), format!("{A}:1"), vec![8]),
-            (separated.as_str(), format!("{B}:1"), vec![9]),
-            (several.as_str(), B.to_owned(), vec![]),
-        ] {
-            assert_eq!(owners(owned, std::slice::from_ref(&gtid)), expected, "{gtid} in {owned}");
+        let owned = format!("{A}:12#13:1#8{A}:tag:4#15:3#12");
+        let cases: [(&[&str], &[u32]); 4] = [
+            (&["1"], &[8]),
+            (&["2"], &[]),
+            (&["tag:3"], &[12]),
+            (&["1", "12", "tag:4"], &[13, 8, 15]),
+        ];
+        for (gtids, expected) in cases {
+            let gtids: Vec<Gtid> =
+                gtids.iter().map(|gtid| format!("{A}:{gtid}").parse().unwrap()).collect();
+            assert_eq!(owners(&owned, &gtids.iter().collect()), expected, "{gtids:?}");
         }
     }
 }

@@ -95,8 +95,9 @@ const ACCOUNT: &str =
 const PROTECTION: &str = "The two do not agree on how the link is protected. Check tls, tls_ca and the host \
      name in [channel.source], and the source's certificate.";
 
-const OTHER_HISTORY: &str = "The source lacks transactions that were received from it: it was reset, restored, or \
-     is another server. Connect the right one, or copy the source again (docs/provisioning.md#copy-again).";
+const OTHER_HISTORY: &str = "The source lacks transactions that were received: it was reset, restored, is another \
+     server, or is a replica that is catching up. Reception resumes on its own once it has them. Otherwise connect the \
+     right server, or copy the source again (docs/provisioning.md#copy-again).";
 
 const NAMED: &str = "Everything before is committed and nothing after it. Change what the message names, \
      then restart the channel.";

@@ -16,5 +16,5 @@ pub use event::{
     TableMap, Time, TransactionHeader, TransactionPayload, UpdatedRow, Value, ValueColumn,
     ValueType, XaPrepareEvent, charset_of, collation_name, scan_image,
 };
-pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid};
+pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid, owned_gtids};
 pub use version::version_numbers;

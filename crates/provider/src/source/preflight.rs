@@ -227,6 +227,7 @@ mod tests {
             (ConnectionError::Protocol("purged 1045".to_owned()), SourceCause::Unreachable),
             (server(1236, "the source purged required binary logs"), SourceCause::Purged),
             (server(1236, "Replica has more GTIDs than the source has"), SourceCause::OtherHistory),
+            (ConnectionError::Lacks(GtidSet::new()), SourceCause::OtherHistory),
             (server(1236, "log event 1:purged:5 exceeds the limit"), SourceCause::Stream),
         ] {
             assert_eq!(error.cause(), cause, "{error}");

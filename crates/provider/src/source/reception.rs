@@ -2,6 +2,7 @@
 
 pub(in crate::source) mod arrivals;
 mod end;
+mod executed;
 mod following;
 mod membership;
 
@@ -23,7 +24,7 @@ use crate::source::assembler::TransactionAssembler;
 use crate::source::cause::{SourceCause, passes};
 use crate::source::clock_difference::ask;
 use crate::source::connection::{ConnectionError, SourceConnection};
-use crate::source::history::{Foreign, Known, SharedForeign, lacks, no_foreign};
+use crate::source::history::{Foreign, Known, SharedForeign, no_foreign};
 use crate::source::options::SourceOptions;
 use crate::source::semi_sync::Safe;
 use crate::source::sink::TransactionSink;
@@ -31,6 +32,7 @@ use crate::source::status::SourceStatus;
 
 use end::LinkEnd;
 pub use end::{Error, ReceptionEnd};
+use executed::{executed, not_under_way};
 use following::{Following, LinkedSource};
 
 /// Receives a channel's stream until it is stopped.
@@ -134,7 +136,7 @@ impl Provider {
                 LinkEnd::Fault(error) => {
                     // A link that broke says less than the members that are left do afterwards.
                     let is_reason = self.options.group.is_some()
-                        && matches!(error, ConnectionError::Protocol(_))
+                        && matches!(error, ConnectionError::Protocol(_) | ConnectionError::Lacks(_))
                         && !std::mem::replace(&mut self.logged.has_reason, true);
                     match !std::mem::replace(&mut self.logged.is_lost, true) || is_reason {
                         true => {
@@ -220,7 +222,7 @@ impl Provider {
         // were received. They mean that it is idle only once all of this set has been received.
         let asked = Instant::now();
         let executed = executed(&mut connection).await?;
-        self.check_history(&received, &executed, &uuid)?;
+        self.check_history(&mut connection, &received, &executed, &uuid).await?;
         let known = Arc::new(executed.clone());
         self.status.update(|view| view.executed = Some(known));
         let mut executed = Some(executed);
@@ -270,22 +272,32 @@ impl Provider {
     /// Refuses a source that lacks received transactions. A server compares its own ones itself,
     /// including those being committed, and ends the dump for good. That is avoided if another
     /// address may be better.
-    fn check_history(
+    async fn check_history(
         &self,
+        connection: &mut SourceConnection,
         received: &GtidSet,
         executed: &GtidSet,
         uuid: &str,
     ) -> Result<(), ConnectionError> {
+        let missing = self.lacking(received, executed);
+        if self.is_only_source() && missing.of_server(uuid) == missing {
+            return Ok(());
+        }
+        let missing = not_under_way(connection, missing).await?;
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(ConnectionError::Lacks(missing)),
+        }
+    }
+
+    /// Returns the received transactions that a source with `executed` should have and does not.
+    fn lacking(&self, received: &GtidSet, executed: &GtidSet) -> GtidSet {
         let foreign = {
             let mut foreign = self.foreign.lock();
             foreign.decide(received, executed);
             Foreign { is_undecided: false, ..foreign.clone() }
         };
-        let missing = Known { received: received.clone(), foreign }.lacking(executed);
-        if missing.is_empty() || (self.is_only_source() && missing.of_server(uuid) == missing) {
-            return Ok(());
-        }
-        Err(ConnectionError::Protocol(format!("this source {}", lacks(&missing))))
+        Known { received: received.clone(), foreign }.lacking(executed)
     }
 
     fn is_only_source(&self) -> bool {
@@ -340,12 +352,6 @@ impl Provider {
             ),
         }
     }
-}
-
-/// Returns the GTIDs that the source has executed.
-async fn executed(connection: &mut SourceConnection) -> Result<GtidSet, ConnectionError> {
-    let executed = connection.gtids("SELECT @@GLOBAL.gtid_executed").await?;
-    executed.parse().map_err(|error| ConnectionError::Protocol(format!("gtid_executed: {error}")))
 }
 
 #[cfg(test)]

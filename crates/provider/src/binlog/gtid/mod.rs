@@ -1,6 +1,7 @@
 //! Global transaction identifiers: one, and sets of them.
 
 mod encoding;
+mod owned;
 mod set;
 mod tag;
 mod text;
@@ -8,6 +9,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+pub use owned::owned_gtids;
 pub use set::{GtidSet, Interval};
 pub use tag::{InvalidTag, Tag};
 pub use text::ParseGtidError;

@@ -72,6 +72,8 @@ pub(crate) struct FakeSource {
     /// The time after which it says what its clock shows.
     pub(crate) clock_after: Duration,
     pub(crate) executed: String,
+    /// Its commits under way.
+    pub(crate) owned: String,
 }
 
 impl FakeSource {
@@ -82,6 +84,7 @@ impl FakeSource {
             clock_ahead: 0,
             clock_after: Duration::ZERO,
             executed: String::new(),
+            owned: String::new(),
         }
     }
 
@@ -221,15 +224,25 @@ impl FakeSource {
         self.ok().await;
     }
 
-    /// Answers the queries before a dump, up to the one for `gtid_executed`.
+    /// Answers the queries before a dump that is not requested, because the source lacks something. The last one is
+    /// the second one for `gtid_executed`, after the one for commits under way.
     pub(crate) async fn accept_questions(&mut self) {
+        let mut has_told_owned = false;
         loop {
             let command = self.command().await;
             match without_limit(command.get(1..).unwrap_or_default()) {
                 b"SELECT @@server_uuid" => self.value(SERVER_UUID).await,
                 b"SELECT @@GLOBAL.gtid_executed" => {
                     let executed = self.executed.clone();
-                    return self.value(&executed).await;
+                    self.value(&executed).await;
+                    if has_told_owned {
+                        return;
+                    }
+                }
+                b"SELECT @@GLOBAL.gtid_owned" => {
+                    let owned = self.owned.clone();
+                    self.value(&owned).await;
+                    has_told_owned = true;
                 }
                 text if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
                     self.value(&now().to_string()).await;
@@ -264,6 +277,10 @@ impl FakeSource {
                 (COM_QUERY, b"SELECT @@GLOBAL.gtid_executed") => {
                     let executed = self.executed.clone();
                     self.value(&executed).await;
+                }
+                (COM_QUERY, b"SELECT @@GLOBAL.gtid_owned") => {
+                    let owned = self.owned.clone();
+                    self.value(&owned).await;
                 }
                 (COM_QUERY, text) if text.starts_with(b"SET ") => self.ok().await,
                 (COM_REGISTER_REPLICA, _) => self.ok().await,

@@ -9,12 +9,13 @@ mod tests;
 use std::time::Duration;
 
 use crate::binlog::event::{ChecksumAlgorithm, EventError};
-use crate::binlog::gtid::ParseGtidError;
+use crate::binlog::gtid::{GtidSet, ParseGtidError};
 use crate::seams::chance::Chance;
 use crate::server::ask::{Ask, TextRow, first, texts};
 use crate::server::link::server_errors::SOURCE_FATAL;
 use crate::server::link::{Limits, Link, LinkError, Row};
 use crate::source::cause::SourceCause;
+use crate::source::history::lacks;
 use crate::source::options::SourceOptions;
 
 /// The reason a connection failed.
@@ -27,6 +28,9 @@ pub enum ConnectionError {
     Protocol(String),
     #[error(transparent)]
     Event(#[from] EventError),
+    /// The source does not have these transactions, which were received.
+    #[error("this source {}", lacks(.0))]
+    Lacks(GtidSet),
 }
 
 impl ConnectionError {
@@ -58,6 +62,7 @@ impl ConnectionError {
             Self::Link(LinkError::Server { code: SOURCE_FATAL, message }) => {
                 SourceCause::of_refusal(message)
             }
+            Self::Lacks(_) => SourceCause::OtherHistory,
             _ => SourceCause::Unreachable,
         }
     }

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::arrivals::Arrivals;
 use super::end::{Error, LinkEnd};
-use super::{Provider, executed, membership};
+use super::executed::{executed, not_under_way};
+use super::{Provider, membership};
 use crate::binlog::event::{EventType, RawEvent};
 use crate::binlog::gtid::GtidSet;
 use crate::source::assembler::Placement;
@@ -216,7 +217,9 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         let LinkedSource { host, port, uuid, .. } = &self.link;
         let options = &self.provider.options;
         let mut connection = SourceConnection::connect(options, host, *port).await?;
-        let executed = executed(&mut connection).await;
+        // Before the source's sets, which then have all of it.
+        let received = self.sink.received().of_server(uuid);
+        let lacking = lacking(&mut connection, &received).await;
         if let Ok(answer) = ask(&mut connection, &*options.environment.clock).await {
             let known = self.clock.learn(answer);
             self.provider.status.update(|view| view.clock = known);
@@ -226,8 +229,17 @@ impl<'a, S: TransactionSink> Following<'a, S> {
             None => None,
         };
         connection.quit().await;
-        Ok((self.sink.received().of_server(uuid).difference(&executed?), fault))
+        Ok((lacking?, fault))
     }
+}
+
+/// Returns the transactions of `received` that the source neither has nor is committing.
+async fn lacking(
+    connection: &mut SourceConnection,
+    received: &GtidSet,
+) -> Result<GtidSet, ConnectionError> {
+    let executed = executed(connection).await?;
+    not_under_way(connection, received.difference(&executed)).await
 }
 
 async fn acknowledge(
@@ -258,7 +270,7 @@ impl Default for History {
 
 impl History {
     /// A failed check does not count: the link will show if the source is gone. The same
-    /// transactions must be missing twice, because once may be a commit under way.
+    /// transactions must be missing twice, because a link that is in order is not closed lightly.
     fn note(&mut self, lacking: Result<GtidSet, ConnectionError>) -> Result<(), ConnectionError> {
         self.checked = Instant::now();
         let lacking = lacking.unwrap_or_default();

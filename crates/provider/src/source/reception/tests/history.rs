@@ -64,15 +64,52 @@ async fn a_source_that_lacks_what_was_received_is_waited_for() {
     bench.stop().await;
 }
 
+/// Sends a transaction that the source assigned itself.
+async fn send_own_transaction(source: &mut FakeSource, gno: u64) {
+    let own: Gtid = format!("{SERVER_UUID}:{gno}").parse().unwrap();
+    source.event(gtid_event(&own, 1).bytes()).await;
+    source.event(query_event("db", "BEGIN").bytes()).await;
+    source.event(event(EventType::XID, &[0; 8]).bytes()).await;
+}
+
+/// A source in `AFTER_SYNC` sends a transaction and counts it as executed only after our acknowledgement.
+#[tokio::test]
+async fn a_commit_that_waits_for_our_answer_is_not_lacking() {
+    let failover = vec![("127.0.0.1".to_owned(), 1)];
+    let bench = Bench::start(SourceOptions { failover, ..options() }).await;
+    let (mut source, _) = bench.dump().await;
+    send_own_transaction(&mut source, 7).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+    let mut source = bench.connection().await;
+    source.owned = format!("{SERVER_UUID}:7#31");
+    source.accept_login().await;
+    let commands = source.accept_dump("CRC32").await;
+    let question = |command: &Vec<u8>| {
+        let text = String::from_utf8_lossy(command).into_owned();
+        ["gtid_owned", "gtid_executed"].into_iter().find(|name| text.contains(name))
+    };
+    let questions: Vec<&str> = commands.iter().filter_map(question).collect();
+    assert_eq!(questions, ["gtid_executed", "gtid_owned", "gtid_executed"]);
+    send_own_transaction(&mut source, 8).await;
+    bench.eventually("the stream continues", |view| view.transactions_total == 2).await;
+    // Another one is still missing.
+    drop(source);
+    let mut source = bench.connection().await;
+    source.owned = format!("{SERVER_UUID}:7#31");
+    source.accept_login().await;
+    source.accept_questions().await;
+    source.assert_nothing_more().await;
+    bench.eventually("a reason", |view| view.last_cause == Some(SourceCause::OtherHistory)).await;
+    bench.stop().await;
+}
+
 /// The server ends such a dump for good, and knows of commits that are under way.
 #[tokio::test]
 async fn of_its_own_transactions_the_server_judges_itself() {
     let bench = Bench::start(options()).await;
     let (mut source, _) = bench.dump().await;
-    let own: Gtid = format!("{SERVER_UUID}:7").parse().unwrap();
-    source.event(gtid_event(&own, 1).bytes()).await;
-    source.event(query_event("db", "BEGIN").bytes()).await;
-    source.event(event(EventType::XID, &[0; 8]).bytes()).await;
+    send_own_transaction(&mut source, 7).await;
     bench.eventually("a transaction", |view| view.transactions_total == 1).await;
     drop(source);
     let mut source = bench.connection().await;
