@@ -27,6 +27,11 @@ async fn purge(daemon: &Daemon, source: &Server) {
         view(daemon)["received_transaction_set"] == executed.as_str()
     })
     .await;
+    purge_all(source, &executed).await;
+}
+
+/// Has the source purge everything that it has executed.
+async fn purge_all(source: &Server, executed: &str) {
     source.exec("FLUSH BINARY LOGS").await;
     let file = newest_log(source).await;
     // A log that a dump still reads is kept, with a warning.
@@ -298,4 +303,29 @@ async fn a_channel_that_keeps_up_writes_nothing() {
 
 fn applied(daemon: &Daemon) -> u64 {
     view(daemon)["applied_transactions_total"].as_u64().expect("a number")
+}
+
+/// Its own logs are gone, and a replica of it still has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_source_has_purged_comes_from_an_alternative() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    let replica = Server::start("replica", &[]);
+    replica.follow(&source).await;
+    let failover = format!("a = [{{ host = \"127.0.0.1\", port = {} }}]", replica.port);
+    let failover = failover.parse::<toml::Table>().expect("TOML")["a"].clone();
+    let daemon = Daemon::builder(&source, &target).set("source.failover", failover).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.kill9();
+    insert(&source, 1..10).await;
+    let executed = source.gtid_executed().await;
+    let has_all = async || replica.gtid_executed().await == executed;
+    eventually("the replica has all", DRAIN, has_all).await;
+    purge_all(&source, &executed).await;
+    daemon.start_again();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert!(view(&daemon)["connection"].to_string().contains(&replica.port.to_string()));
+    // The start says so, and the source itself needs no action while the replica serves.
+    assert!(daemon.log().contains("has purged transactions"), "{}", daemon.log());
 }

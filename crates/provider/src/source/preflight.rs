@@ -63,44 +63,90 @@ const STRANGE_CODES: [u16; 3] = [1064, 1193, 1235];
 
 const UNLIMITED: &str = "SET SESSION sql_select_limit=18446744073709551615";
 
-/// Checks the source; reads only.
+/// Checks the source; reads only. Of its addresses the first that serves counts, and warnings name those before it
+/// that have to be changed.
 ///
 /// `known` is what the channel has, if that is known: the source must have it too, and all later
 /// transactions must still be in its binary logs.
 ///
 /// # Errors
-/// [`PreflightError::Unreachable`] if it does not answer, otherwise one line that names the fix.
+/// [`PreflightError::Unreachable`] if an address may serve later, otherwise one line that names the fix.
 pub async fn preflight(options: &SourceOptions, known: Option<&Known>) -> Result<SourceFacts> {
-    let mut last = PreflightError::Unreachable("no address".to_owned());
+    let mut unfit = Unfit::default();
     let mut candidates = options.candidates();
     while let Some(candidate) = candidates.next() {
-        let (host, port) = &candidate;
-        let address = format!("{host}:{port}");
-        match SourceConnection::connect(options, host, *port).await {
-            Ok(mut connection) => {
-                let among = (&candidate, &mut candidates);
-                let facts = inspect(&mut connection, options, among, known).await;
-                connection.quit().await;
-                match facts {
-                    Err(error @ PreflightError::Unreachable(_)) => last = error,
-                    // Another member may have these binary logs still.
-                    Err(error @ PreflightError::Purged(_))
-                        if options.group.is_some() && candidates.set_aside(&candidate) =>
-                    {
-                        last = error;
-                        continue;
-                    }
-                    other => return other,
-                }
+        match look(options, &candidate, &mut candidates, known).await {
+            Ok(mut facts) => {
+                facts.warnings.extend(unfit.warnings(&candidate));
+                return Ok(facts);
             }
-            Err(error) => last = login_error(options, &address, &error),
-        }
-        // Only an unreachable source lets the next address have its turn.
-        if !matches!(last, PreflightError::Unreachable(_)) {
-            break;
+            Err(error) => {
+                // Another member may have these binary logs still.
+                if options.group.is_some() && matches!(error, PreflightError::Purged(_)) {
+                    candidates.set_aside(&candidate);
+                }
+                unfit.note(candidate, error);
+            }
         }
     }
-    Err(last)
+    Err(unfit.verdict())
+}
+
+/// The addresses that don't serve, each with its last error.
+#[derive(Debug, Default)]
+struct Unfit(Vec<(Address, PreflightError)>);
+
+impl Unfit {
+    fn note(&mut self, address: Address, error: PreflightError) {
+        self.0.retain(|(noted, _)| *noted != address);
+        self.0.push((address, error));
+    }
+
+    /// Returns what has to be changed at the other addresses, one line each, where a channel starts from this one.
+    fn warnings(&self, (host, port): &Address) -> Vec<String> {
+        let refusals = self.0.iter().filter(|(address, error)| {
+            (&address.0, address.1) != (host, *port)
+                && !matches!(error, PreflightError::Unreachable(_))
+        });
+        let line = |(_, error): &(_, PreflightError)| {
+            format!("{error}; the source at {host}:{port} serves instead")
+        };
+        refusals.map(line).collect()
+    }
+
+    /// Returns the error of a source none of whose addresses serves.
+    fn verdict(self) -> PreflightError {
+        let texts: Vec<String> = self.0.iter().map(|(_, error)| error.to_string()).collect();
+        let text = texts.join("; ");
+        let mut errors = self.0.into_iter().map(|(_, error)| error);
+        let first = errors.next();
+        // A channel with a checkpoint applies what it has, while reception waits for this address.
+        let may_serve = |error: &PreflightError| matches!(error, PreflightError::Unreachable(_));
+        if first.as_ref().is_none_or(may_serve) || errors.any(|error| may_serve(&error)) {
+            return PreflightError::Unreachable(text);
+        }
+        match first {
+            Some(PreflightError::Purged(_)) => PreflightError::Purged(format!("{text}{AFRESH}")),
+            Some(PreflightError::Account(_)) => PreflightError::Account(text),
+            _ => PreflightError::Refused(text),
+        }
+    }
+}
+
+/// Looks at one address.
+async fn look(
+    options: &SourceOptions,
+    candidate: &Address,
+    candidates: &mut Candidates,
+    known: Option<&Known>,
+) -> Result<SourceFacts> {
+    let (host, port) = candidate;
+    let mut connection = SourceConnection::connect(options, host, *port)
+        .await
+        .map_err(|error| login_error(options, &format!("{host}:{port}"), &error))?;
+    let facts = inspect(&mut connection, options, (candidate, candidates), known).await;
+    connection.quit().await;
+    facts
 }
 
 fn login_error(options: &SourceOptions, address: &str, error: &ConnectionError) -> PreflightError {
@@ -200,39 +246,11 @@ fn has_the_rest(facts: &SourceFacts, address: &str, known: &Known) -> Result<()>
     let missing = facts.gtid_purged.difference(&known.received);
     if !missing.is_empty() {
         return Err(PreflightError::Purged(format!(
-            "source {address} has purged transactions that the target lacks: {missing}{AFRESH}"
+            "source {address} has purged transactions that the target lacks: {missing}"
         )));
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::server::link::LinkError;
-
-    fn server(code: u16, message: &str) -> ConnectionError {
-        LinkError::Server { code, message: message.to_owned() }.into()
-    }
-
-    #[test]
-    fn causes_come_from_the_error_and_not_from_what_it_is_about() {
-        for (error, cause) in [
-            (server(1045, "Access denied for user"), SourceCause::Account),
-            (server(3159, "insecure transport"), SourceCause::Protection),
-            (LinkError::Tls("no".to_owned()).into(), SourceCause::Protection),
-            (LinkError::Closed.into(), SourceCause::Unreachable),
-            // Numbers and words of other causes in a message mean nothing.
-            (server(1040, "Too many connections, 1236 of them"), SourceCause::Unreachable),
-            (ConnectionError::Protocol("purged 1045".to_owned()), SourceCause::Unreachable),
-            (server(1236, "the source purged required binary logs"), SourceCause::Purged),
-            (server(1236, "Replica has more GTIDs than the source has"), SourceCause::OtherHistory),
-            (ConnectionError::Lacks(GtidSet::new()), SourceCause::OtherHistory),
-            (server(1236, "log event 1:purged:5 exceeds the limit"), SourceCause::Stream),
-        ] {
-            assert_eq!(error.cause(), cause, "{error}");
-        }
-        let refused = PreflightError::Refused("error 1045: purged".to_owned());
-        assert_eq!(refused.cause(), SourceCause::Setting);
-    }
-}
+mod tests;

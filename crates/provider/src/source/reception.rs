@@ -5,7 +5,9 @@ mod end;
 mod executed;
 mod following;
 mod membership;
+mod round;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -34,6 +36,7 @@ use end::LinkEnd;
 pub use end::{Error, ReceptionEnd};
 use executed::{executed, not_under_way};
 use following::{Following, LinkedSource};
+use round::Round;
 
 /// Receives a channel's stream until it is stopped.
 #[derive(Debug)]
@@ -41,8 +44,8 @@ pub struct Provider {
     options: SourceOptions,
     status: Arc<SourceStatus>,
     assembler: TransactionAssembler,
-    /// The place at which an event last arrived damaged, and the damage.
-    damaged: Option<String>,
+    /// The place at which an event last arrived damaged, and the damage, for each address.
+    damaged: BTreeMap<String, String>,
     foreign: SharedForeign,
     attempt: Attempt,
     logged: Logged,
@@ -74,6 +77,8 @@ struct Logged {
     has_reason: bool,
     /// The link is lost, until it is up again.
     is_lost: bool,
+    /// For each address the reason why it last ended the stream for good.
+    ended: BTreeMap<String, String>,
 }
 
 impl Provider {
@@ -83,7 +88,7 @@ impl Provider {
             options,
             status,
             assembler: TransactionAssembler::new(),
-            damaged: None,
+            damaged: BTreeMap::new(),
             foreign: no_foreign(),
             attempt: Attempt::default(),
             logged: Logged::default(),
@@ -119,10 +124,8 @@ impl Provider {
                 end = self.any_link(&mut sink) => end,
             };
             let open = self.assembler.in_transaction().cloned();
-            self.assembler.reset();
-            // The new dump begins with the transaction that was cut off here.
-            if let Err(error) = sink.abandon().await {
-                return Err(ReceptionEnd { error: Arc::new(error.into()), gtid: None });
+            if let Err(error) = self.abandon(&mut sink).await {
+                return Err(ReceptionEnd { error: Arc::new(error), gtid: None });
             }
             let fault = match end {
                 LinkEnd::Stopped => {
@@ -136,7 +139,7 @@ impl Provider {
                 LinkEnd::Fault(error) => {
                     // A link that broke says less than the members that are left do afterwards.
                     let is_reason = self.options.group.is_some()
-                        && matches!(error, ConnectionError::Protocol(_) | ConnectionError::Lacks(_))
+                        && !matches!(error, ConnectionError::Link(_) | ConnectionError::Event(_))
                         && !std::mem::replace(&mut self.logged.has_reason, true);
                     match !std::mem::replace(&mut self.logged.is_lost, true) || is_reason {
                         true => {
@@ -168,8 +171,14 @@ impl Provider {
     async fn any_link<S: TransactionSink>(&mut self, sink: &mut S) -> LinkEnd {
         let mut candidates = self.options.candidates();
         self.attempt.refused.clear();
-        let mut last: ConnectionError = LinkError::Closed.into();
+        let mut round = Round::default();
+        let logged = (self.logged.is_lost, self.logged.has_reason);
         while let Some((host, port)) = candidates.next() {
+            if round.has_ended()
+                && let Err(error) = self.abandon(sink).await
+            {
+                return error.into();
+            }
             self.attempt.address = format!("{host}:{port}");
             self.attempt.is_linked = false;
             self.status.update(|view| view.address.clone_from(&self.attempt.address));
@@ -179,18 +188,36 @@ impl Provider {
                 // the caller starts again with the first address.
                 Err(LinkEnd::Fault(error)) if !self.attempt.is_linked => {
                     self.attempt.refused.push(format!("{}: {error}", self.attempt.address));
-                    // A server that answers says more than one that does not.
-                    if error.cause() != SourceCause::Unreachable
-                        || matches!(error, ConnectionError::Protocol(_))
-                        || matches!(last, ConnectionError::Link(_))
-                    {
-                        last = error;
-                    }
+                    round.away(&self.attempt.address, error);
+                }
+                // Another address may have what this one lacks.
+                Err(LinkEnd::Fatal(error)) if error.is_of_address() && !self.is_only_source() => {
+                    (self.logged.is_lost, self.logged.has_reason) = logged;
+                    self.note_ended(&error);
+                    round.ended(&self.attempt.address, error, self.handed_over);
                 }
                 Err(end) => return end,
             }
         }
-        LinkEnd::Fault(last)
+        round.end(self.handed_over)
+    }
+
+    /// Prepares for a new dump, which begins with the transaction that was cut off.
+    async fn abandon<S: TransactionSink>(&mut self, sink: &mut S) -> Result<(), Error> {
+        self.assembler.reset();
+        Ok(sink.abandon().await?)
+    }
+
+    /// Notes that an address has ended the stream for good while others may continue it.
+    fn note_ended(&mut self, error: &Error) {
+        self.status.failed(error, error.cause(), self.now());
+        // The pauses grow, whatever it sends before it ends the stream again.
+        self.attempt.has_delivered = false;
+        let (address, text) = (self.attempt.address.clone(), error.to_string());
+        if self.logged.ended.get(&address) != Some(&text) {
+            warn!(%error, "this address can't continue the stream; the others have their turn");
+            self.logged.ended.insert(address, text);
+        }
     }
 
     async fn link<S: TransactionSink>(
@@ -311,11 +338,11 @@ impl Provider {
             ConnectionError::Event(source) => {
                 let at = self.assembler.position();
                 self.status.update(|view| view.checksum_failures_total += 1);
-                let damage = format!("{} {at}: {source}", self.attempt.address);
-                if self.damaged.as_ref() == Some(&damage) {
-                    return LinkEnd::Fatal(Error::Damaged { at, source });
+                let (address, damage) = (self.attempt.address.clone(), format!("{at}: {source}"));
+                if self.damaged.get(&address) == Some(&damage) {
+                    return LinkEnd::Fatal(Error::Damaged { address, at, source });
                 }
-                self.damaged = Some(damage);
+                self.damaged.insert(address, damage);
                 LinkEnd::Fault(ConnectionError::Event(source))
             }
             ConnectionError::Link(LinkError::Server { code: SOURCE_FATAL, message })

@@ -190,6 +190,16 @@ impl FakeSource {
         self.send(packets::END_OF_ROWS).await;
     }
 
+    /// A result of these rows, each of `count` columns.
+    pub(crate) async fn rows(&mut self, count: u8, rows: &[Vec<String>]) {
+        self.columns(count).await;
+        for row in rows {
+            let values: Vec<Vec<u8>> = row.iter().map(|text| packets::row_of(text)).collect();
+            self.send(&values.concat()).await;
+        }
+        self.send(packets::END_OF_ROWS).await;
+    }
+
     /// The head of a result.
     pub(crate) async fn columns(&mut self, count: u8) {
         self.send(&[count]).await;

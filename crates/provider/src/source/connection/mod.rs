@@ -31,6 +31,16 @@ pub enum ConnectionError {
     /// The source does not have these transactions, which were received.
     #[error("this source {}", lacks(.0))]
     Lacks(GtidSet),
+    /// Addresses ended the stream for good, and others may serve later. The text names them all.
+    #[error("{ended}; waiting for the other addresses: {others}")]
+    OthersMayServe {
+        ended: String,
+        /// The reason of the first that ended it.
+        cause: SourceCause,
+        others: String,
+        /// The error of the others that says most.
+        away: Option<Box<ConnectionError>>,
+    },
 }
 
 impl ConnectionError {
@@ -50,6 +60,8 @@ impl ConnectionError {
     pub fn pause(&self, usual: Duration, chance: &dyn Chance) -> Duration {
         match self {
             Self::Link(error) => error.pause(usual, chance),
+            // No shorter, because those that answer are asked again as well.
+            Self::OthersMayServe { away: Some(error), .. } => error.pause(usual, chance).max(usual),
             _ => usual,
         }
     }
@@ -63,6 +75,7 @@ impl ConnectionError {
                 SourceCause::of_refusal(message)
             }
             Self::Lacks(_) => SourceCause::OtherHistory,
+            Self::OthersMayServe { cause, .. } => *cause,
             _ => SourceCause::Unreachable,
         }
     }

@@ -19,16 +19,23 @@ pub enum Error {
     #[error(transparent)]
     Stream(#[from] StreamError),
     /// The same event arrived damaged twice: it is damaged on the source.
-    #[error("{at}: {source}; it arrived the same way twice, so the source's binary log is damaged")]
+    #[error(
+        "source {address}, {at}: {source}; it arrived the same way twice, so the source's binary \
+         log is damaged"
+    )]
     Damaged {
+        address: String,
         at: String,
         #[source]
         source: EventError,
     },
     /// The source ends the stream for good: purged transactions that are needed, an anonymous
     /// transaction, an unreadable binary log.
-    #[error("source {address} can't continue after {at}: {message}{}", cause.repair())]
+    #[error("{}{}", refusal(address, at, message), cause.repair())]
     Refused { address: String, at: String, message: String, cause: SourceCause },
+    /// Every address of the source ended the stream for good, each in one of the two ways above.
+    #[error("no address of the source can send what comes next: {}", reasons_and_repair(.0))]
+    All(Vec<Error>),
     /// Only transactions not yet received were requested: the source's GTIDs have begun again.
     #[error(
         "source {address} sent transaction {gtid} again, which was received before: it has a \
@@ -45,13 +52,41 @@ pub enum Error {
 impl Error {
     /// Returns true for the contents of the transaction that was being received.
     #[must_use]
-    pub const fn is_of_transaction(&self) -> bool {
-        matches!(self, Self::Stream(_) | Self::Damaged { .. })
+    pub fn is_of_transaction(&self) -> bool {
+        match self {
+            Self::All(errors) => errors.iter().all(Self::is_of_transaction),
+            _ => matches!(self, Self::Stream(_) | Self::Damaged { .. }),
+        }
+    }
+
+    /// Returns true for what only this address of the source may lack.
+    pub(super) const fn is_of_address(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Damaged { .. })
+    }
+
+    /// Returns the error of a source all of whose addresses ended the stream for good.
+    pub(super) fn of_all(mut errors: Vec<Self>) -> Self {
+        match (errors.len(), errors.pop()) {
+            (1, Some(only)) => only,
+            (_, last) => {
+                errors.extend(last);
+                Self::All(errors)
+            }
+        }
+    }
+
+    /// Returns the text without what to do.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::Refused { address, at, message, .. } => refusal(address, at, message),
+            other => other.to_string(),
+        }
     }
 
     #[must_use]
-    pub const fn cause(&self) -> SourceCause {
+    pub fn cause(&self) -> SourceCause {
         match self {
+            Self::All(errors) => errors.first().map_or(SourceCause::Stream, Self::cause),
             Self::Stream(_) | Self::Damaged { .. } => SourceCause::Stream,
             Self::Refused { cause, .. } => *cause,
             Self::Repeated { .. } => SourceCause::OtherHistory,
@@ -59,6 +94,17 @@ impl Error {
             Self::Sink(_) => SourceCause::Spool,
         }
     }
+}
+
+fn refusal(address: &str, at: &str, message: &str) -> String {
+    format!("source {address} can't continue after {at}: {message}")
+}
+
+/// Returns the reasons of all errors, and what to do about the first.
+fn reasons_and_repair(errors: &[Error]) -> String {
+    let reasons: Vec<String> = errors.iter().map(Error::reason).collect();
+    let repair = errors.first().map_or("", |error| error.cause().repair());
+    format!("{}{repair}", reasons.join("; "))
 }
 
 /// Reception's end for good, and the transaction in which it ended.

@@ -17,6 +17,7 @@ use crate::source::sink::SinkError;
 use crate::source::status::SourceView;
 use crate::test_util::{event, event_bytes, format_description, gtid_event, query_event};
 
+mod addresses;
 mod history;
 mod semi_sync;
 
