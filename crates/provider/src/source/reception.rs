@@ -267,9 +267,9 @@ impl Provider {
         self.note_clock(host, port, clock.estimate());
         self.attempt.is_linked = true;
         (self.logged.is_lost, self.logged.has_reason) = (false, false);
-        self.status.connected(uuid.clone(), clock, executed.is_none().then_some(asked));
+        self.status.connected(uuid, clock, executed.is_none().then_some(asked));
         self.status.update(|view| view.server_version = Some(version));
-        let link = LinkedSource { connection, host, port, uuid };
+        let link = LinkedSource { connection, host, port };
         Following::new(self, sink, link, clock, executed).follow().await
     }
 

@@ -1,14 +1,16 @@
 //! The source's side of the protocol, scripted by a test. Packets are framed here by hand, so that
 //! an error in the codec is not on both sides.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc;
 
 use crate::binlog::gtid::Uuid;
 use crate::seams::clock::{Clock as _, SystemClock};
 use crate::server::environment::Environment;
-use crate::server::link::{TlsMode, TlsOptions, Transport};
+use crate::server::link::{Connecting, Endpoint, Network, TlsMode, TlsOptions, Transport};
 use crate::source::options::SourceOptions;
 use crate::test_util::packets;
 
@@ -21,6 +23,7 @@ pub(crate) const VERSION: &str = "9.7.4-fake";
 pub(crate) const NONCE: [u8; 20] =
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
 
+pub(crate) const COM_QUIT: u8 = 0x01;
 pub(crate) const COM_QUERY: u8 = 0x03;
 pub(crate) const COM_REGISTER_REPLICA: u8 = 0x15;
 pub(crate) const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
@@ -62,6 +65,30 @@ pub(crate) struct LoginPacket {
     pub(crate) user: String,
     pub(crate) proof: Vec<u8>,
     pub(crate) plugin: String,
+}
+
+/// A network whose connections a test answers, and not the system's: its clock can be stopped.
+#[derive(Debug)]
+pub(crate) struct Wires(mpsc::UnboundedSender<DuplexStream>);
+
+impl Wires {
+    /// Returns options that connect over wires, and their other ends.
+    pub(crate) fn options() -> (SourceOptions, mpsc::UnboundedReceiver<DuplexStream>) {
+        let (sender, ends) = mpsc::unbounded_channel();
+        let environment = Environment { network: Arc::new(Self(sender)), ..Environment::default() };
+        (SourceOptions { environment, ..options() }, ends)
+    }
+}
+
+impl Network for Wires {
+    fn connect<'a>(&'a self, _: &'a Endpoint, _: Option<Duration>) -> Connecting<'a> {
+        let (client, source) = tokio::io::duplex(64 << 10);
+        let sent = self.0.send(source);
+        Box::pin(async move {
+            sent.map_err(|_| std::io::Error::from(std::io::ErrorKind::ConnectionRefused))?;
+            Ok(Box::new(client) as Box<dyn Transport>)
+        })
+    }
 }
 
 pub(crate) struct FakeSource {
@@ -258,6 +285,29 @@ impl FakeSource {
                     self.value(&now().to_string()).await;
                 }
                 other => panic!("{}", String::from_utf8_lossy(other)),
+            }
+        }
+    }
+
+    /// Logs a client in and answers its questions until it says goodbye.
+    pub(crate) async fn accept_look(&mut self) {
+        self.accept_login().await;
+        loop {
+            let command = self.command().await;
+            match (command[0], without_limit(&command[1..])) {
+                (COM_QUIT, _) => return,
+                (_, b"SELECT @@GLOBAL.gtid_executed") => {
+                    let executed = self.executed.clone();
+                    self.value(&executed).await;
+                }
+                (_, b"SELECT @@GLOBAL.gtid_owned") => {
+                    let owned = self.owned.clone();
+                    self.value(&owned).await;
+                }
+                (_, text) if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
+                    self.value(&now().to_string()).await;
+                }
+                (_, other) => panic!("{}", String::from_utf8_lossy(other)),
             }
         }
     }

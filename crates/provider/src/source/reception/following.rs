@@ -31,8 +31,6 @@ pub(super) struct LinkedSource<'a> {
     pub(super) connection: SourceConnection,
     pub(super) host: &'a str,
     pub(super) port: u16,
-    /// The source's `server_uuid`.
-    pub(super) uuid: String,
 }
 
 /// The dump of one link, and the spool that takes it.
@@ -211,15 +209,15 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         Ok(())
     }
 
-    /// Returns the received transactions of this source that it no longer has, and why another member of its group
-    /// should take its place.
+    /// Returns the received transactions that the source no longer has, and why another member of its group should
+    /// take its place.
     async fn look(&mut self) -> Result<(GtidSet, Option<String>), ConnectionError> {
-        let LinkedSource { host, port, uuid, .. } = &self.link;
+        let LinkedSource { host, port, .. } = &self.link;
         let options = &self.provider.options;
         let mut connection = SourceConnection::connect(options, host, *port).await?;
         // Before the source's sets, which then have all of it.
-        let received = self.sink.received().of_server(uuid);
-        let lacking = lacking(&mut connection, &received).await;
+        let received = self.sink.received();
+        let lacking = lacking(self.provider, &mut connection, &received).await;
         if let Ok(answer) = ask(&mut connection, &*options.environment.clock).await {
             let known = self.clock.learn(answer);
             self.provider.status.update(|view| view.clock = known);
@@ -233,13 +231,15 @@ impl<'a, S: TransactionSink> Following<'a, S> {
     }
 }
 
-/// Returns the transactions of `received` that the source neither has nor is committing.
+/// Returns the transactions of `received` that the source should have, and neither has nor is committing. They
+/// include those of other servers, because a replica of the source has hardly any of its own.
 async fn lacking(
+    provider: &Provider,
     connection: &mut SourceConnection,
     received: &GtidSet,
 ) -> Result<GtidSet, ConnectionError> {
     let executed = executed(connection).await?;
-    not_under_way(connection, received.difference(&executed)).await
+    not_under_way(connection, provider.lacking(received, &executed)).await
 }
 
 async fn acknowledge(
@@ -276,7 +276,7 @@ impl History {
         let lacking = lacking.unwrap_or_default();
         if !lacking.is_empty() && lacking == self.lacking {
             return Err(ConnectionError::Protocol(format!(
-                "the source no longer has what it sent, {lacking}; asking again from there"
+                "the source no longer has {lacking}, which was received; asking again from there"
             )));
         }
         self.lacking = lacking;

@@ -19,6 +19,7 @@ use crate::test_util::{event, event_bytes, format_description, gtid_event, query
 
 mod addresses;
 mod history;
+mod looks;
 mod semi_sync;
 
 /// The longest wait for something expected soon, on a slow machine.

@@ -1,0 +1,101 @@
+//! The looks at a source that is idle, over connections beside the dump. Time stands still while any task is ready.
+
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::source::connection::fake_source::Wires;
+
+/// A running provider, and the ends of its connections.
+struct Wired {
+    ends: mpsc::UnboundedReceiver<DuplexStream>,
+    status: Arc<SourceStatus>,
+    stop: CancellationToken,
+    running: JoinHandle<Result<(), ReceptionEnd>>,
+}
+
+impl Wired {
+    fn start() -> Self {
+        let (options, ends) = Wires::options();
+        let (status, stop) = (Arc::<SourceStatus>::default(), CancellationToken::new());
+        let provider = Provider::new(options, Arc::clone(&status));
+        let running = tokio::spawn(provider.run(RecordingInlet::default(), stop.clone()));
+        Self { ends, status, stop, running }
+    }
+
+    /// Returns the provider's next connection, unanswered.
+    async fn connection(&mut self) -> FakeSource {
+        let end = tokio::time::timeout(Duration::from_secs(300), self.ends.recv()).await;
+        FakeSource::new(end.expect("a connection in time").expect("a provider"))
+    }
+
+    /// The dump of an idle source, which has sent one transaction of another server.
+    async fn dump(&mut self) -> FakeSource {
+        let mut source = self.connection().await;
+        source.accept_login().await;
+        source.accept_dump("CRC32").await;
+        source.event(format_description().raw()).await;
+        send_transaction(&mut source, 1).await;
+        source
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.running.await.expect("no panic").expect("stopped");
+    }
+}
+
+/// Sends heartbeats without end.
+async fn beat(source: &mut FakeSource) {
+    let heartbeat = event_bytes(EventType::HEARTBEAT, &[b'b'; 13], ChecksumAlgorithm::Crc32);
+    loop {
+        tokio::time::sleep(options().heartbeat_interval).await;
+        source.event(&heartbeat).await;
+    }
+}
+
+/// A dump of a server that was reset continues with heartbeats. A replica has no transactions of its own.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_lost_what_it_had_from_others_is_asked_again() {
+    let mut wired = Wired::start();
+    let mut dump = wired.dump().await;
+    let looks = async {
+        for executed in [gtid(1).to_string(), String::new(), String::new()] {
+            let mut look = wired.connection().await;
+            look.executed = executed;
+            look.accept_look().await;
+        }
+    };
+    tokio::select! {
+        () = looks => {}
+        () = beat(&mut dump) => {}
+    }
+    // The link has ended: this connection is for a dump, which the source must not get.
+    let mut source = wired.connection().await;
+    let error = wired.status.view().last_error.expect("a reason");
+    assert!(error.contains("no longer has") && error.contains(&gtid(1).to_string()), "{error}");
+    source.accept_login().await;
+    source.accept_questions().await;
+    source.assert_nothing_more().await;
+    wired.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_waits_is_not_lost() {
+    let mut wired = Wired::start();
+    let mut dump = wired.dump().await;
+    let looks = async {
+        for _ in 0..3 {
+            let mut look = wired.connection().await;
+            look.owned = format!("{}#31", gtid(1));
+            look.accept_look().await;
+        }
+    };
+    tokio::select! {
+        () = looks => {}
+        () = beat(&mut dump) => {}
+    }
+    let view = wired.status.view();
+    assert_eq!((view.connected, view.connects_total), (true, 1));
+    wired.stop().await;
+}
