@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::seams::clock::Clock;
 use crate::source::connection::{ConnectionError, SourceConnection};
 use crate::source::options::SourceOptions;
+use crate::source::side_logins::SideLogins;
 
 /// Questions asked at a time.
 const QUESTIONS: usize = 3;
@@ -139,13 +140,14 @@ impl SourceClock {
     /// returns what is known then. Nothing is lost if it is dropped meanwhile.
     pub(crate) async fn narrowed(
         &mut self,
+        logins: &mut SideLogins,
         options: &SourceOptions,
         host: &str,
         port: u16,
     ) -> ClockDifference {
         while self.known.uncertainty() > GOOD && self.attempts < MOST_ATTEMPTS {
             if self.asking.is_none() {
-                tokio::time::sleep_until(self.next).await;
+                tokio::time::sleep_until(self.next.max(logins.earliest())).await;
             }
             let asking = self.asking.get_or_insert_with(|| {
                 let (options, host) = (options.clone(), host.to_owned());
@@ -155,6 +157,7 @@ impl SourceClock {
             self.asking = None;
             self.attempts += 1;
             self.next = Instant::now() + FIRST_PAUSE * 2_u32.pow(self.attempts);
+            logins.note(&answer, options, (host, port));
             // The dump's own link shows if the source is gone.
             if let Ok(answer) = answer {
                 return self.learn(answer);
@@ -180,6 +183,26 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::source::connection::fake_source::{FakeSource, Wires};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_refuses_the_login_is_asked_for_its_clock_slowly() {
+        let (options, mut ends) = Wires::options();
+        let mut clock = SourceClock::new(ClockDifference::of(0, 0, 10_000_000));
+        let mut logins = SideLogins::new();
+        let mut refused = 0;
+        let refusals = async {
+            while let Some(end) = ends.recv().await {
+                FakeSource::new(end).refuse_login(1045).await;
+                refused += 1;
+            }
+        };
+        let asking = clock.narrowed(&mut logins, &options, "source", 3306);
+        let both = async { tokio::join!(refusals, asking) };
+        tokio::time::timeout(Duration::from_secs(60), both).await.expect_err("no answer");
+        // After one second, and then twice or three times a minute.
+        assert!((2..=4).contains(&refused), "{refused}");
+    }
 
     #[test]
     fn clocks_differ_by_what_the_way_of_the_answer_does_not_explain() {

@@ -12,6 +12,7 @@ pub(crate) mod reception;
 pub(crate) mod recorded;
 pub(crate) mod requirements;
 pub(crate) mod semi_sync;
+pub(crate) mod side_logins;
 pub(crate) mod sink;
 pub(crate) mod status;
 

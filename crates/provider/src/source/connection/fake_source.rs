@@ -253,6 +253,13 @@ impl FakeSource {
         }
     }
 
+    /// Refuses the login with this error.
+    pub(crate) async fn refuse_login(mut self, code: u16) {
+        self.greet("caching_sha2_password", 0).await;
+        self.login_packet().await;
+        self.error(code, "refused").await;
+    }
+
     /// Accepts the login as if the account were in the server's cache.
     pub(crate) async fn accept_login(&mut self) {
         self.greet("caching_sha2_password", 0).await;

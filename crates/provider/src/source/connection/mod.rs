@@ -66,6 +66,14 @@ impl ConnectionError {
         }
     }
 
+    /// Returns [`LinkError::refused_pause`] of the link's error, if there is one.
+    pub(crate) fn refused_pause(&self, chance: &dyn Chance) -> Option<Duration> {
+        match self {
+            Self::Link(error) => error.refused_pause(chance),
+            _ => None,
+        }
+    }
+
     #[must_use]
     pub fn cause(&self) -> SourceCause {
         match self {

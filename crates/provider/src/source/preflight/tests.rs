@@ -56,11 +56,7 @@ impl Answers {
         let mut source = FakeSource::new(stream);
         match self.refusal {
             Some(0) => return,
-            Some(code) => {
-                source.greet("caching_sha2_password", 0).await;
-                source.login_packet().await;
-                return source.error(code, "refused").await;
-            }
+            Some(code) => return source.refuse_login(code).await,
             None => source.accept_login().await,
         }
         loop {

@@ -18,6 +18,7 @@ use crate::source::assembler::Placement;
 use crate::source::clock_difference::{ClockDifference, SourceClock, ask};
 use crate::source::connection::{ConnectionError, SourceConnection};
 use crate::source::semi_sync::{Acknowledgements, BinlogPlace};
+use crate::source::side_logins::SideLogins;
 use crate::source::sink::TransactionSink;
 use crate::source::status::SourceStatus;
 
@@ -43,6 +44,7 @@ pub(super) struct Following<'a, S> {
     /// heartbeat does not mean that it is idle.
     awaited: Option<GtidSet>,
     history: History,
+    logins: SideLogins,
     acknowledgements: Acknowledgements,
     arrivals: Arrivals,
     has_begun: bool,
@@ -64,6 +66,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
             clock: SourceClock::new(clock),
             awaited,
             history: History::default(),
+            logins: SideLogins::new(),
             arrivals: Arrivals::new(),
             has_begun: false,
         }
@@ -84,7 +87,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
 
     /// Waits for an event, and does what is due meanwhile.
     async fn next(&mut self) -> Result<(RawEvent, bool), LinkEnd> {
-        let Self { provider, link, clock, acknowledgements, sink, .. } = self;
+        let Self { provider, link, clock, logins, acknowledgements, sink, .. } = self;
         // The source's clients may wait for the spool, and send nothing that would show that it has failed.
         let mut failed = pin!(sink.failed());
         loop {
@@ -94,7 +97,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
                 place = acknowledgements.due() => {
                     acknowledge(&mut link.connection, &place, &provider.status).await?;
                 }
-                known = clock.narrowed(&provider.options, link.host, link.port) => {
+                known = clock.narrowed(logins, &provider.options, link.host, link.port) => {
                     provider.status.update(|view| view.clock = known);
                 }
                 error = &mut failed, if provider.safe.is_some() => return Err(Error::from(error).into()),
@@ -191,10 +194,14 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         self.arrivals.heard(self.awaited.is_none());
         let is_member = self.provider.options.group.is_some();
         let every = if is_member { MEMBER_CHECK } else { HISTORY_CHECK };
-        if self.history.checked.elapsed() >= every {
+        let due = (self.history.checked + every).max(self.logins.earliest());
+        if Instant::now() >= due {
             self.arrivals.show(&self.provider.status, self.clock.known());
             // Over a connection of its own: this one carries nothing but events until the dump ends.
-            let (lacking, fault) = match self.look().await {
+            let looked = self.look().await;
+            let address = (self.link.host, self.link.port);
+            self.logins.note(&looked, &self.provider.options, address);
+            let (lacking, fault) = match looked {
                 Ok((lacking, fault)) => (Ok(lacking), fault),
                 Err(error) => (Err(error), None),
             };

@@ -99,3 +99,31 @@ async fn a_commit_that_waits_is_not_lost() {
     assert_eq!((view.connected, view.connects_total), (true, 1));
     wired.stop().await;
 }
+
+/// The password was changed on the source: the dump continues, and each look is a login that fails.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_refuses_the_login_is_looked_at_slowly() {
+    let mut wired = Wired::start();
+    let mut dump = wired.dump().await;
+    let mut refused = 0;
+    let looks = async {
+        loop {
+            wired.connection().await.refuse_login(1045).await;
+            refused += 1;
+        }
+    };
+    tokio::select! {
+        () = looks => {}
+        () = beat(&mut dump) => {}
+        () = tokio::time::sleep(Duration::from_secs(60)) => {}
+    }
+    assert!((2..=3).contains(&refused), "{refused} in a minute");
+    // The account is as it was.
+    tokio::select! {
+        () = async { wired.connection().await.accept_look().await } => {}
+        () = beat(&mut dump) => {}
+    }
+    let view = wired.status.view();
+    assert_eq!((view.connected, view.connects_total), (true, 1));
+    wired.stop().await;
+}
