@@ -146,8 +146,7 @@ impl<'a> Pipeline<'a> {
             Some(until) => UntilGate::new(Some(Until::AfterGtids(until))),
             None => controls.until().clone(),
         };
-        // If it is not known, statements whose names' case matters stop the channel, as if it did.
-        let source_folds_case = source.and_then(|facts| facts.folds_case).unwrap_or(true);
+        let source_folds_case = source.and_then(|facts| facts.folds_case);
         let filters =
             Filters::new(settings.filters.clone(), target.folds_case).of_source(source_folds_case);
         Ok(Self {

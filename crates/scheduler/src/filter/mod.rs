@@ -44,13 +44,18 @@ impl Filters {
     }
 
     /// Refuses statements whose verdict depends on the case of names, if the source compares names in lower case
-    /// and the target does not. `folds_case`: the source's `lower_case_table_names` is not 0, or not known.
+    /// and the target does not. `folds_case`: the source's `lower_case_table_names` is not 0. Where that is not known, rules
+    /// with a capital letter tell: they would never fit the rows of such a source.
     #[must_use]
-    pub fn of_source(self, folds_case: bool) -> Self {
+    pub fn of_source(self, folds_case: Option<bool>) -> Self {
+        let lower = Names { folds_case: true };
+        let folds_case = folds_case.unwrap_or_else(|| {
+            self.rules.clone().map(|text| lower.fold(text).into_owned()) == self.rules
+        });
         let is_alone = folds_case && !self.names.folds_case;
         // Rows have names in lower case and are compared with the rules as they were written.
-        let names = Names { folds_case: true };
-        let folding = is_alone.then(|| Box::new(Self { names, folding: None, ..self.clone() }));
+        let folding =
+            is_alone.then(|| Box::new(Self { names: lower, folding: None, ..self.clone() }));
         Self { folding, ..self }
     }
 
