@@ -426,6 +426,7 @@ impl Watch {
             durations,
             progress: inner.progress.view(source),
             receiving: inner.receiving,
+            attached: inner.progress.status().is_some(),
             cause: inner.meter.cause(),
             rates: inner.meter.rates(),
             rewinds: inner.events.rewinds.clone(),

@@ -3,7 +3,7 @@
 use csa_provider::binlog::GtidSet;
 
 use super::facts::Facts;
-use super::state::Phase;
+use super::state::{Phase, with_reception};
 use crate::host::counted;
 use crate::observe::progress::Moment;
 use crate::observe::view::{ApplierView, ArchiveView, BottleneckView, ChannelState, ChannelView};
@@ -27,8 +27,9 @@ impl ArchiveOnly {
         let transactions = facts.archived.as_ref().map(to_archive);
         let bytes = archive.map_or(0, |archive| archive.pending_bytes);
         let lag = archive.and_then(|archive| archive.lag_seconds);
-        // Without the source it is not known what else there is.
-        let lag = lag.filter(|lag| *lag > 0.0 || progress.is_current(at.instant));
+        // Without the source it is not known what else there is, and a stopped channel does not look at what it has.
+        let is_level = transactions == Some(0) && progress.is_current(at.instant);
+        let lag = lag.filter(|lag| *lag > 0.0 || is_level);
         Some(Self {
             state: state(facts, archive, transactions),
             lag,
@@ -62,10 +63,10 @@ fn state(
     match facts.phase {
         Phase::WaitingForSource => (ChannelState::WaitingForSource, detail),
         Phase::WaitingForArchive => (ChannelState::WaitingForArchive, detail),
-        Phase::Stopped if facts.receiving => {
-            (ChannelState::Stopped, format!("{detail}; still receiving"))
+        Phase::Stopped => {
+            let source = &facts.progress.source;
+            (ChannelState::Stopped, with_reception(&detail, facts.receiving, source))
         }
-        Phase::Stopped => (ChannelState::Stopped, detail),
         Phase::Failed => (ChannelState::Failed, detail),
         Phase::Running => running(facts, archive, backlog),
         Phase::Starting | Phase::Copying | Phase::WaitingForTarget | Phase::Standby => {

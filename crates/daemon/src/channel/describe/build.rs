@@ -23,6 +23,7 @@ impl Facts {
             phase: self.phase,
             detail: &self.detail,
             receiving: self.receiving,
+            attached: self.attached,
             paused: self.tuning.paused,
             paused_by: self.paused.as_ref(),
             source: &self.progress.source,

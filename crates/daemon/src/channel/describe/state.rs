@@ -33,6 +33,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) detail: &'a str,
     /// Something is received into the relay store.
     pub(super) receiving: bool,
+    /// A pipeline applies what was received.
+    pub(super) attached: bool,
     pub(super) paused: bool,
     pub(super) paused_by: Option<&'a Paused>,
     pub(super) source: &'a SourceView,
@@ -50,23 +52,51 @@ pub(super) struct Circumstances<'a> {
     pub(super) tail: Tail,
 }
 
+/// Adds to the reason of a stop whether reception continues, and what keeps it from that: the source may purge.
+pub(super) fn with_reception(detail: &str, receiving: bool, source: &SourceView) -> String {
+    let why = source.last_error.as_deref();
+    match (receiving, source.connected) {
+        (true, true) => format!("{detail}; still receiving"),
+        (true, false) => {
+            let (address, why) = (&source.address, why.unwrap_or("connecting"));
+            format!("{detail}; nothing is received: source {address}: {why}")
+        }
+        (false, _) => detail.to_owned(),
+    }
+}
+
 impl Circumstances<'_> {
     pub(super) fn state(&self) -> (ChannelState, String) {
         let detail = self.detail.to_owned();
         match self.phase {
             Phase::Starting => (ChannelState::Starting, "checking both servers".to_owned()),
+            Phase::Copying if self.attached => self.converging(),
             Phase::Copying if self.paused => (ChannelState::Paused, detail),
             Phase::Copying => (ChannelState::Starting, detail),
             Phase::WaitingForSource => (ChannelState::WaitingForSource, detail),
             Phase::WaitingForTarget => (ChannelState::WaitingForTarget, detail),
             Phase::WaitingForArchive => (ChannelState::WaitingForArchive, detail),
             Phase::Standby => (ChannelState::Standby, detail),
-            Phase::Stopped if self.receiving => {
-                (ChannelState::Stopped, format!("{detail}; still receiving"))
+            Phase::Stopped => {
+                (ChannelState::Stopped, with_reception(&detail, self.receiving, self.source))
             }
-            Phase::Stopped => (ChannelState::Stopped, detail),
             Phase::Failed => (ChannelState::Failed, detail),
             Phase::Running => self.running(),
+        }
+    }
+
+    /// The pipeline applies the changes made during a copy. A server that is away, or a full disk, is shown as in any run.
+    fn converging(&self) -> (ChannelState, String) {
+        let detail = self.detail;
+        match self.running() {
+            (
+                state @ (ChannelState::WaitingForSource
+                | ChannelState::WaitingForTarget
+                | ChannelState::WaitingForSpace),
+                why,
+            ) => (state, format!("{why}; {detail}")),
+            (ChannelState::Paused, _) => (ChannelState::Paused, detail.to_owned()),
+            _ => (ChannelState::Starting, detail.to_owned()),
         }
     }
 
@@ -164,6 +194,7 @@ mod tests {
             phase: Phase::Running,
             detail: "from the checkpoint",
             receiving: true,
+            attached: true,
             paused: false,
             paused_by: None,
             source: &source,
@@ -179,6 +210,7 @@ mod tests {
         let full = Circumstances { no_room: Some("waiting"), ..running };
         let delayed = Circumstances { due_in: Some(7.2), ..running };
         let stopped = Circumstances { phase: Phase::Stopped, detail: "on request", ..running };
+        let copying = Circumstances { phase: Phase::Copying, detail: "copying", ..running };
         for (standing, state, text) in [
             (running, ChannelState::Running, "applying, 5 transactions to go"),
             (
@@ -249,6 +281,33 @@ mod tests {
                 "since then",
             ),
             (stopped, ChannelState::Stopped, "on request; still receiving"),
+            (
+                Circumstances { source: &lost, ..stopped },
+                ChannelState::Stopped,
+                "on request; nothing is received: source s:1: refused",
+            ),
+            (copying, ChannelState::Starting, "copying"),
+            (
+                Circumstances { attached: false, source: &lost, ..copying },
+                ChannelState::Starting,
+                "copying",
+            ),
+            (
+                Circumstances { source: &lost, ..copying },
+                ChannelState::WaitingForSource,
+                "source s:1: refused; copying",
+            ),
+            (
+                Circumstances { applied: &away, ..copying },
+                ChannelState::WaitingForTarget,
+                "read-only; copying",
+            ),
+            (Circumstances { paused: true, ..copying }, ChannelState::Paused, "copying"),
+            (
+                Circumstances { lock_wait: Some("since then"), ..copying },
+                ChannelState::Starting,
+                "copying",
+            ),
             (
                 Circumstances {
                     phase: Phase::Standby,
