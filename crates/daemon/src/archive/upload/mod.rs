@@ -389,7 +389,7 @@ impl Uploader {
             return self.begin(why).await;
         }
         if !missing.is_empty() {
-            self.status.lost(missing.count());
+            self.status.lost(&missing);
             warn!(
                 missing = %missing.brief(),
                 "the archive has a gap: these transactions left the relay store before they were archived"

@@ -31,6 +31,10 @@ struct UploadState {
     archived: Option<GtidSet>,
     /// The time until which a session may still succeed; `None` between two of them.
     hopes_until: Option<Instant>,
+    /// A session has failed, and none has shown since then that the archive can be written.
+    fails: bool,
+    /// Missing transactions that are counted, and in no index yet: each session finds them again.
+    counted: GtidSet,
 }
 
 impl ArchiveStatus {
@@ -52,6 +56,7 @@ impl ArchiveStatus {
         let mut inner = self.inner.lock();
         let totals = inner.view.take().unwrap_or_default();
         inner.view = Some(ArchiveView { url: url.to_owned(), error: None, ..totals });
+        inner.fails = false;
         inner.published = Some(Instant::now());
     }
 
@@ -65,14 +70,18 @@ impl ArchiveStatus {
         self.inner.lock().hopes_until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// The end of the archive is found.
+    /// The end of the archive is found. After a failure that does not show that a file can be added.
     pub(super) fn continues(&self, history: &str, number: u64, archived: &GtidSet) {
-        self.inner.lock().archived = Some(archived.clone());
+        let fails = {
+            let mut inner = self.inner.lock();
+            inner.archived = Some(archived.clone());
+            inner.fails
+        };
         self.change(|view| {
             history.clone_into(&mut view.history);
             view.file_number = number;
             view.archived_transaction_set = archived.brief();
-            view.error = None;
+            view.error.take_if(|_| !fails);
         });
     }
 
@@ -89,7 +98,11 @@ impl ArchiveStatus {
     /// Notes a failure; returns true if the last thing that happened was none.
     pub(super) fn failed(&self, why: &str) -> bool {
         let mut is_news = false;
-        self.inner.lock().hopes_until = None;
+        {
+            let mut inner = self.inner.lock();
+            inner.hopes_until = None;
+            inner.fails = true;
+        }
         self.change(|view| {
             view.failures_total += 1;
             is_news = view.error.replace(why.to_owned()).is_none();
@@ -97,12 +110,20 @@ impl ArchiveStatus {
         is_news
     }
 
-    /// Transactions left the relay store before they were archived.
-    pub(super) fn lost(&self, transactions: u64) {
-        self.change(|view| {
-            view.gaps_total += 1;
-            view.missing_transactions_total += transactions;
-        });
+    /// Transactions left the relay store before they were archived. Those of an earlier session count once.
+    pub(super) fn lost(&self, missing: &GtidSet) {
+        let news = {
+            let counted = &mut self.inner.lock().counted;
+            let news = missing.difference(counted).count();
+            counted.union(missing);
+            news
+        };
+        if news > 0 {
+            self.change(|view| {
+                view.gaps_total += 1;
+                view.missing_transactions_total += news;
+            });
+        }
     }
 
     /// Notes the contents of the file that is being made.
@@ -121,6 +142,10 @@ impl ArchiveStatus {
                 inner.oldest = None;
                 inner.archived_bytes = read;
                 inner.published = Some(Instant::now());
+                inner.fails = false;
+                if let Some(view) = &mut inner.view {
+                    view.error = None;
+                }
             }
         }
         let pending = received.saturating_sub(inner.archived_bytes);
@@ -135,6 +160,8 @@ impl ArchiveStatus {
         inner.published = Some(Instant::now());
         inner.archived_bytes = read;
         inner.oldest = None;
+        inner.fails = false;
+        inner.counted = GtidSet::new();
         inner.archived = Some(index.end());
         if let Some(view) = &mut inner.view {
             view.file_number = index.number;
@@ -161,5 +188,49 @@ impl ArchiveStatus {
         if let Some(view) = &mut self.inner.lock().view {
             change(view);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(text: &str) -> GtidSet {
+        format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:{text}").parse().expect("a set")
+    }
+
+    fn begun() -> ArchiveStatus {
+        let status = ArchiveStatus::default();
+        status.begins("file:///archive");
+        status
+    }
+
+    fn error(status: &ArchiveStatus) -> Option<String> {
+        status.view().expect("an archive").error
+    }
+
+    #[test]
+    fn an_archive_that_can_only_be_read_has_failed_until_it_has_everything() {
+        let status = begun();
+        status.waits("another daemon");
+        status.continues("1", 1, &set("1-5"));
+        assert_eq!(error(&status), None, "what was waited for is over");
+        assert!(status.failed("read-only"));
+        status.continues("1", 1, &set("1-5"));
+        assert_eq!(error(&status).as_deref(), Some("read-only"));
+        assert!(!status.failed("read-only"), "no news");
+        status.looked(None, 10, 10);
+        assert_eq!(error(&status), None);
+        assert!(status.failed("read-only"), "news again");
+    }
+
+    #[test]
+    fn a_gap_that_each_session_finds_is_counted_once() {
+        let status = begun();
+        for missing in ["6-10", "6-10", "6-12"] {
+            status.lost(&set(missing));
+        }
+        let view = status.view().expect("an archive");
+        assert_eq!((view.gaps_total, view.missing_transactions_total), (2, 7));
     }
 }
