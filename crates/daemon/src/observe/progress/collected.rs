@@ -189,6 +189,7 @@ impl CollectedProgress {
             earlier.retries_total += ended.retries_total;
             earlier.lock_inversions_total += ended.lock_inversions_total;
             earlier.commit_inversions_total += ended.commit_inversions_total;
+            earlier.refused_sessions_total += ended.refused_sessions_total;
             earlier.executed = ended.executed;
             earlier.last_applied = ended.last_applied;
         }
