@@ -176,14 +176,15 @@ pub(crate) enum Control {
         #[arg(conflicts_with_all = ["json", "vertical", "watch", "peers"])]
         max_lag: Option<Duration>,
     },
-    /// Finish running groups and begin no new ones; receiving continues.
+    /// Finish running groups and begin no new ones; receiving continues. The pause ends with `resume`, or when the
+    /// daemon restarts.
     #[command(after_help = examples::PAUSE)]
     Pause(All),
     /// Resume after a pause.
     #[command(after_help = examples::RESUME)]
     Resume(All),
     /// Stop applying, with an exact checkpoint. Receiving continues, like after STOP REPLICA
-    /// SQL_THREAD, unless --receiving is given.
+    /// SQL_THREAD, unless --receiving is given. The channel runs again after `restart`, or when the daemon restarts.
     #[command(after_help = examples::STOP)]
     Stop(Stop),
     /// Stop a channel if it runs, and start it.
