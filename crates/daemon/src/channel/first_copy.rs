@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::error::ChannelError;
 use super::live_settings::Controls;
-use super::reception::Reception;
+use super::reception::{Received, Reception};
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::copy::{
@@ -81,13 +81,24 @@ async fn receive(
     reception: &Reception,
     mut begun: watch::Receiver<Option<GtidSet>>,
 ) -> Infallible {
-    while begun.changed().await.is_ok() {
+    let mut received: Option<Received> = None;
+    loop {
+        let returned = async {
+            match received.take() {
+                Some(received) => received.returns(Arc::clone(settings)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = begun.changed() => if changed.is_err() { return std::future::pending().await },
+            () = returned => info!("the source serves again; reception begins again"),
+        }
         let executed = begun.borrow_and_update().clone().unwrap_or_default();
-        if let Err(error) = reception.attach(settings, &executed, None).await {
-            warn!(%error, "nothing is received while the source is copied");
+        match reception.attach(settings, &executed, None).await {
+            Ok(attached) => received = Some(attached),
+            Err(error) => warn!(%error, "nothing is received while the source is copied"),
         }
     }
-    std::future::pending().await
 }
 
 /// Adds what tables in chunks lack, once the channel has applied what changed while they were read. Returns false if

@@ -3,11 +3,11 @@
 //! for an applier.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
-use csa_provider::seams::unhurried;
+use csa_provider::seams::Backoff;
 use csa_provider::source::{
     Foreign, Known, Provider, ReceptionEnd, RecordedProvider, SharedForeign, SourceFacts,
     no_foreign,
@@ -16,6 +16,7 @@ use csa_relaystore::disk::{self, RelayPosition, RelayStoreOptions};
 use csa_relaystore::opening::RelayStore;
 use csa_relaystore::read::Recovery;
 use csa_relaystore::write::RelayInlet;
+use parking_lot::Mutex as SyncMutex;
 use tokio::sync::{Mutex, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
@@ -32,8 +33,10 @@ use crate::archive::upload::{self, Uploader};
 use crate::config::ChannelSettings;
 use crate::host::{blocking, state_dir};
 
-/// The pause before a source that ended reception is asked whether it serves again.
-const BEFORE_RETURN: Duration = Duration::from_secs(120);
+/// Returns the pauses before a source that ended reception is asked whether it serves again.
+fn before_return() -> Backoff {
+    Backoff::unhurried(Duration::from_secs(120), Duration::from_secs(1800))
+}
 
 /// A channel's reception over all its restarts.
 #[derive(Debug)]
@@ -44,6 +47,8 @@ pub(super) struct Reception {
     /// The target's last answer about it, perhaps to an earlier process. Until the first one, a source must
     /// have all that was received.
     foreign: SharedForeign,
+    /// They grow until something is received.
+    pauses: Arc<SyncMutex<Backoff>>,
     // Locked while a store is opened or closed, so that there is never a second one.
     current: Mutex<Option<Receiving>>,
 }
@@ -54,8 +59,8 @@ struct Receiving {
     settings: Arc<ChannelSettings>,
     received: Received,
     halt: CancellationToken,
-    /// The last look whether a reception that ended may begin again; its end counts as the first.
-    looked: Option<Instant>,
+    /// The time of the next look whether a reception that ended may begin again.
+    due: Option<Instant>,
     /// `None` once it was waited for, like the next one.
     task: Option<JoinHandle<()>>,
     /// Fills the archive.
@@ -86,6 +91,7 @@ pub(super) struct Received {
     /// Damage in the store that the archive has met.
     pub(super) damage: StoreDamage,
     foreign: SharedForeign,
+    pauses: Arc<SyncMutex<Backoff>>,
 }
 
 impl Received {
@@ -95,26 +101,61 @@ impl Received {
         if end.wait_for(passes).await.is_err() {
             return std::future::pending().await;
         }
+        let ended = self.ended();
+        // The store can be opened again from here on.
+        drop(self);
         loop {
-            tokio::time::sleep(unhurried(BEFORE_RETURN)).await;
-            if self.is_served(&settings).await {
+            let pause = ended.pauses.lock().pause();
+            tokio::time::sleep(pause).await;
+            if ended.is_served(&settings).await {
                 return;
             }
         }
     }
 
+    /// Nothing more is received.
+    fn ended(&self) -> Ended {
+        Ended {
+            store: Arc::downgrade(&self.store),
+            received: self.store.received_so_far(),
+            foreign: Arc::clone(&self.foreign),
+            pauses: Arc::clone(&self.pauses),
+        }
+    }
+}
+
+/// Reception that has ended, without the store, which stays locked for as long as somebody has it.
+struct Ended {
+    store: Weak<RelayStore>,
+    received: GtidSet,
+    foreign: SharedForeign,
+    pauses: Arc<SyncMutex<Backoff>>,
+}
+
+impl Ended {
     /// The source has what follows, and the disk takes it.
     async fn is_served(&self, settings: &ChannelSettings) -> bool {
         // A recording stays as it is.
         if settings.recorded.is_some() {
             return false;
         }
-        let foreign = self.foreign.lock().clone();
-        let known = Known { received: self.store.received_so_far(), foreign };
         let directory = settings.relay.directory.clone();
         let takes = blocking(move || state_dir::takes_writes(&directory)).await;
-        matches!(takes, Ok(Ok(())))
-            && csa_provider::source::preflight(&settings.source, Some(&known)).await.is_ok()
+        if !matches!(takes, Ok(Ok(()))) {
+            return false;
+        }
+        let foreign = self.foreign.lock().clone();
+        let known = Known { received: self.received.clone(), foreign };
+        let facts = csa_provider::source::preflight(&settings.source, Some(&known)).await;
+        // A source that lacks transactions of its own would end the dump again. It may be committing them, and wait
+        // for our acknowledgement.
+        facts.is_ok_and(|facts| {
+            settings.source.semi_sync || known.lacking(&facts.gtid_executed).is_empty()
+        })
+    }
+
+    fn is_of(&self, receiving: &Receiving) -> bool {
+        std::ptr::eq(self.store.as_ptr(), Arc::as_ptr(&receiving.received.store))
     }
 }
 
@@ -144,7 +185,8 @@ impl Reception {
     pub(super) fn new(watch: Watch, directory: &Path, stop: CancellationToken) -> Self {
         let foreign = no_foreign();
         *foreign.lock() = kept_foreign::read(directory);
-        Self { watch, stop, foreign, current: Mutex::new(None) }
+        let pauses = Arc::new(SyncMutex::new(before_return()));
+        Self { watch, stop, foreign, pauses, current: Mutex::new(None) }
     }
 
     /// Servers whose transactions a source need not have, though the target has them. They count after a restart,
@@ -196,15 +238,8 @@ impl Reception {
         &self,
         settings: &Arc<ChannelSettings>,
     ) -> Result<bool, ChannelError> {
-        let has_passed = match self.due_return().await {
-            Some(received) => received.is_served(settings).await,
-            None => false,
-        };
+        self.revive(settings).await?;
         let mut current = self.current.lock().await;
-        if has_passed && current.as_ref().is_some_and(Receiving::may_return) {
-            info!("reception begins again");
-            self.close(&mut current).await;
-        }
         if current.is_none()
             && let Some(store) = opened(settings, RelayStore::resume).await?
         {
@@ -213,23 +248,33 @@ impl Reception {
         Ok(current.as_ref().is_some_and(|receiving| receiving.continues(settings)))
     }
 
-    /// Receives again after an end that has passed, for a channel that does not run; one that was told to end
-    /// reception, too, is left alone.
+    /// Receives again after an end that has passed, where no applier is attached. Reception that was told to end is left
+    /// alone.
     pub(super) async fn revive(&self, settings: &Arc<ChannelSettings>) -> Result<(), ChannelError> {
-        let may_return = self.current.lock().await.as_ref().is_some_and(Receiving::may_return);
-        if may_return { self.resume(settings).await.map(drop) } else { Ok(()) }
+        let Some(ended) = self.due_return().await else { return Ok(()) };
+        if !ended.is_served(settings).await {
+            return Ok(());
+        }
+        let mut current = self.current.lock().await;
+        // A command may have ended it meanwhile, or begun another one.
+        if current.as_ref().is_some_and(|receiving| ended.is_of(receiving)) {
+            info!("reception begins again");
+            self.close(&mut current).await;
+            let store = opened(settings, RelayStore::resume).await?;
+            *current = store.map(|store| self.begin(settings, store)).transpose()?;
+        }
+        Ok(())
     }
 
-    /// Returns what a reception has left that ended, and may return by now. It is looked at seldom.
-    async fn due_return(&self) -> Option<Received> {
+    /// Returns what is left of a reception that ended, and may return by now. It is looked at seldom.
+    async fn due_return(&self) -> Option<Ended> {
         let mut current = self.current.lock().await;
         let receiving = current.as_mut().filter(|receiving| receiving.may_return())?;
-        let now = Instant::now();
-        let is_due =
-            now.duration_since(*receiving.looked.get_or_insert(now)) >= unhurried(BEFORE_RETURN);
-        is_due.then(|| {
-            receiving.looked = Some(now);
-            receiving.received.clone()
+        let (now, pause) = (Instant::now(), || self.pauses.lock().pause());
+        let due = *receiving.due.get_or_insert_with(|| now + pause());
+        (due <= now).then(|| {
+            receiving.due = Some(now + pause());
+            receiving.received.ended()
         })
     }
 
@@ -246,9 +291,10 @@ impl Reception {
         store.follows(executed).then(|| store.received_so_far())
     }
 
-    /// A reception is running, even if its link is down at the moment.
-    pub(super) async fn is_alive(&self) -> bool {
-        self.current.lock().await.as_ref().is_some_and(Receiving::is_alive)
+    /// A reception is running, even if its link is down at the moment, or will begin again.
+    pub(super) async fn is_open(&self) -> bool {
+        let current = self.current.lock().await;
+        current.as_ref().is_some_and(|receiving| receiving.is_alive() || receiving.may_return())
     }
 
     /// Ends reception and closes the store, which keeps what was received.
@@ -282,7 +328,9 @@ impl Reception {
         let inlet = store.inlet();
         let (ended, end) = watch::channel(None);
         let (store, damage) = (Arc::new(store), StoreDamage::default());
-        let received = Received { store, end, damage, foreign: Arc::clone(&self.foreign) };
+        let (foreign, pauses) = (Arc::clone(&self.foreign), Arc::clone(&self.pauses));
+        let (before, spool) = (store.received_so_far(), Arc::clone(&store));
+        let received = Received { store, end, damage, foreign, pauses: Arc::clone(&pauses) };
         // Before the task, which reports its end there.
         self.watch.receiving(settings, &received.store);
         // With the process's stop, reception ends at once, while running groups still finish.
@@ -298,6 +346,9 @@ impl Reception {
             if let Err(end) = outcome {
                 let error = &end.error;
                 error!(%error, "reception ended; what was received is still applied");
+                if spool.received_so_far() != before {
+                    pauses.lock().restart();
+                }
                 // The inlet is gone, and with it the writer: a reader that sees this end finds in
                 // the store all that was received before it.
                 ended.send_replace(Some(end));
@@ -308,7 +359,7 @@ impl Reception {
         let task = Some(tokio::spawn(received_until_stopped.in_current_span()));
         let archive = self.archive(settings, &received, &halt)?;
         let settings = Arc::clone(settings);
-        Ok(Receiving { settings, received, halt, looked: None, task, archive })
+        Ok(Receiving { settings, received, halt, due: None, task, archive })
     }
 
     /// Returns the channel's stream: from its source, or from what takes the place of one.

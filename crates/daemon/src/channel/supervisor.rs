@@ -312,7 +312,7 @@ impl Supervisor {
     pub(crate) async fn stop(&self, patience: Duration, all: bool) -> Done<bool> {
         let mut state = self.state.lock().await;
         let alive = state.is_alive();
-        let receives = all && self.reception.is_alive().await;
+        let receives = all && self.reception.is_open().await;
         if !alive && !receives {
             return Err(self.not_running("restart it to resume"));
         }
