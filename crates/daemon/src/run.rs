@@ -11,7 +11,7 @@ use tracing::{debug, error, info, warn};
 use crate::admin::api;
 use crate::channel::Supervisor;
 use crate::config::Config;
-use crate::daemon::{Daemon, ManagedChannel, Reload, fleet, rounds, systemd};
+use crate::daemon::{Daemon, ManagedChannel, Milestones, Reload, fleet, rounds, systemd};
 use crate::host::{
     Failure, Sender, StopSignals, listen,
     logging::{self, LogFilter},
@@ -55,6 +55,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let hangup = listen(SignalKind::hangup())?;
     let stop = CancellationToken::new();
     let kill = CancellationToken::new();
+    let open = CancellationToken::new();
     let daemon = Arc::new(Daemon::new(config, path.to_owned(), log, &stop, &kill));
     let claims = daemon.take_claims();
     // Before the servers are asked: many of them, or one that does not answer, may take longer than the
@@ -62,7 +63,8 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     if systemd::is_managed() {
         let seen = Arc::clone(&daemon);
         let look = move || seen.channels().iter().map(|channel| see(channel)).collect();
-        tokio::spawn(systemd::keep_told(look, stop.clone(), kill.clone()));
+        let (open, stop, kill) = (open.clone(), stop.clone(), kill.clone());
+        tokio::spawn(systemd::keep_told(look, Milestones { open, stop, kill }));
     }
     // In a fleet a channel is checked where it is claimed.
     if claims.is_none() {
@@ -74,6 +76,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let entry = claims.map(|claims| fleet::enter(&daemon, claims, &stop)).transpose()?;
     // Before the channels: one that waits for a server can already be watched and commanded.
     api::start(Arc::clone(&daemon), stop.clone()).await?;
+    open.cancel();
     let fleet = entry.map(fleet::Entry::join);
     for channel in daemon.channels() {
         channel.start().await;

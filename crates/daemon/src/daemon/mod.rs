@@ -10,4 +10,4 @@ pub(crate) mod systemd;
 pub(crate) use live_settings::DAEMON_SETTINGS;
 pub(crate) use process::Daemon;
 pub(crate) use reload::Reload;
-pub(crate) use systemd::ManagedChannel;
+pub(crate) use systemd::{ManagedChannel, Milestones};

@@ -35,14 +35,23 @@ pub(crate) fn is_managed() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Notifies the service manager of the channels' state until the process ends; `stop` makes it a
-/// stop, and `kill` ends the patience with what still runs.
-pub(crate) async fn keep_told<L>(look: L, stop: CancellationToken, kill: CancellationToken)
+/// Points that the process has reached, each cancelled once it has.
+#[derive(Debug, Clone)]
+pub(crate) struct Milestones {
+    /// Its admin port is open, and nothing but its channels can keep it from being ready.
+    pub(crate) open: CancellationToken,
+    pub(crate) stop: CancellationToken,
+    /// The patience with what still runs is over.
+    pub(crate) kill: CancellationToken,
+}
+
+/// Notifies the service manager of the channels' state until the process ends.
+pub(crate) async fn keep_told<L>(look: L, reached: Milestones)
 where
     L: Fn() -> Vec<ManagedChannel> + Clone + Send + 'static,
 {
     let tick = sd_notify::watchdog_enabled().map_or(TICK, |limit| (limit / 3).min(TICK));
-    tell(look, send, tick, (stop, kill)).await;
+    tell(look, send, tick, reached).await;
 }
 
 /// The stop has begun.
@@ -64,15 +73,12 @@ fn send(states: &[NotifyState<'_>]) {
 /// Sends a sign of life only after looking at every channel from a blocking thread. So it proves
 /// three things: timers fire, blocking work (reading, merging) finds a thread, and no channel's state
 /// stays locked.
-async fn tell<L, S>(
-    look: L,
-    send: S,
-    tick: Duration,
-    (stop, kill): (CancellationToken, CancellationToken),
-) where
+async fn tell<L, S>(look: L, send: S, tick: Duration, reached: Milestones)
+where
     L: Fn() -> Vec<ManagedChannel> + Clone + Send + 'static,
     S: Fn(&[NotifyState<'_>]),
 {
+    let Milestones { open, stop, kill } = reached;
     let mut ready = false;
     let mut killed = None;
     loop {
@@ -89,12 +95,12 @@ async fn tell<L, S>(
             }
         } else {
             states.push(NotifyState::Status(&text));
-            if !ready && is_ready(&seen) {
+            if !ready && open.is_cancelled() && is_ready(&seen) {
                 ready = true;
                 states.push(NotifyState::Ready);
                 info!("ready: every channel is taken");
             }
-            if !ready && seen.iter().any(begins) {
+            if !ready && (!open.is_cancelled() || seen.iter().any(begins)) {
                 states.push(more_time());
             }
         }

@@ -86,6 +86,7 @@ fn the_status_says_first_what_does_not_run() {
 /// All notifications, in a list.
 struct Told {
     states: Arc<Mutex<Vec<String>>>,
+    open: CancellationToken,
     stop: CancellationToken,
     kill: CancellationToken,
 }
@@ -96,13 +97,15 @@ impl Told {
         L: Fn() -> Vec<ManagedChannel> + Clone + Send + Sync + 'static,
     {
         let states: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+        let (open, stop, kill) =
+            <(CancellationToken, CancellationToken, CancellationToken)>::default();
+        let reached = Milestones { open: open.clone(), stop: stop.clone(), kill: kill.clone() };
         let list = Arc::clone(&states);
         let send = move |told: &[NotifyState<'_>]| {
             list.lock().extend(told.iter().map(ToString::to_string));
         };
-        tokio::spawn(tell(look, send, Duration::from_millis(5), (stop.clone(), kill.clone())));
-        Self { states, stop, kill }
+        tokio::spawn(tell(look, send, Duration::from_millis(5), reached));
+        Self { states, open, stop, kill }
     }
 
     fn count(&self, state: &str) -> usize {
@@ -129,6 +132,8 @@ async fn no_sign_of_life_while_a_channel_or_the_blocking_threads_are_stuck() {
         vec![running("a", None, 0)]
     });
     told.until("WATCHDOG=1", 3).await;
+    assert_eq!(told.count("READY=1"), 0, "the admin port is closed");
+    told.open.cancel();
     let before = {
         let _stuck = lock.lock();
         // What was under way before the lock was taken may still come.
@@ -148,10 +153,18 @@ async fn a_start_that_waits_and_a_stop_that_drains_ask_for_more_time() {
     let channel = Arc::new(Mutex::new(seen("a", ChannelState::Failed, "", false)));
     let shared = Arc::clone(&channel);
     let told = Told::start(move || vec![shared.lock().clone()]);
-    told.until("WATCHDOG=1", 3).await;
-    assert_eq!(told.count(&extend), 0, "nothing begins");
-    channel.lock().view.state = ChannelState::WaitingForTarget;
     told.until(&extend, 3).await;
+    told.open.cancel();
+    let more = async || {
+        let alive = told.count("WATCHDOG=1");
+        told.until("WATCHDOG=1", alive + 3).await;
+    };
+    more().await;
+    let before = told.count(&extend);
+    more().await;
+    assert_eq!(told.count(&extend), before, "nothing begins");
+    channel.lock().view.state = ChannelState::WaitingForTarget;
+    told.until(&extend, before + 3).await;
     channel.lock().view.state = ChannelState::Starting;
     let before = told.count(&extend);
     told.until(&extend, before + 3).await;
