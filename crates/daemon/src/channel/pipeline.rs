@@ -146,7 +146,8 @@ impl<'a> Pipeline<'a> {
             Some(until) => UntilGate::new(Some(Until::AfterGtids(until))),
             None => controls.until().clone(),
         };
-        let source_folds_case = source.and_then(|facts| facts.folds_case);
+        // Where it is not known, as for a recording, names are what they were written as: most sources are like that.
+        let source_folds_case = source.and_then(|facts| facts.folds_case).unwrap_or(false);
         let filters =
             Filters::new(settings.filters.clone(), target.folds_case).of_source(source_folds_case);
         Ok(Self {
@@ -204,7 +205,13 @@ impl<'a> Pipeline<'a> {
         let damage = self.received.damage.clone();
         let returned = self.received.clone().returns(Arc::clone(self.settings));
         let reopening = Reopening::new(damage.clone(), returned, stop);
-        let outcome = self.applier(stream).run(reopening.stop.clone(), kill.clone()).await;
+        // Of its own: an applier that stops while the target is away gives up its groups, and only a stop of the channel
+        // is to end the channel with that.
+        let given_up = kill.child_token();
+        let outcome = self.applier(stream).run(reopening.stop.clone(), given_up.clone()).await;
+        if given_up.is_cancelled() && stop.is_cancelled() {
+            kill.cancel();
+        }
         drop((health, applies));
         store.set_has_applier(false);
         end.cancel();

@@ -2,6 +2,7 @@
 //! events.
 
 mod read;
+mod temporary;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -24,6 +25,7 @@ use crate::returned::Origins;
 use crate::row_sessions::RowSessions;
 
 use read::{Failure, Reading};
+use temporary::TemporaryTables;
 pub use verdict::{Omission, Verdict};
 
 /// A transaction with the verdict on it, what it touches, and the memory it holds.
@@ -101,6 +103,7 @@ pub struct Admission<K> {
     sessions: RowSessions,
     as_logged: bool,
     origins: Origins,
+    temporary: TemporaryTables,
 }
 
 /// The result of the pass over a transaction's events.
@@ -133,6 +136,7 @@ impl<K: KeySource> Admission<K> {
             sessions: RowSessions::default(),
             as_logged: false,
             origins: Origins::default(),
+            temporary: TemporaryTables::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use csa_provider::binlog::{
-    EventError, EventHeader, EventType, Gtid, QueryEvent, RawEvent, TableMap, XaPrepareEvent,
+    EventError, EventType, Gtid, QueryEvent, RawEvent, TableMap, XaPrepareEvent,
 };
 use csa_provider::sql_text::{Statement, XaVerb};
 use csa_relaystore::read::RelayedTransaction;
@@ -11,7 +11,7 @@ use csa_relaystore::read::RelayedTransaction;
 use super::{Admission, Layout, Omission, Verdict};
 use crate::error::Error;
 use crate::events::flattened_events;
-use crate::filter::{Mapped, StatementVerdict, temporary_table_refusal};
+use crate::filter::Mapped;
 use crate::key_source::{KeySource, KeySourceError};
 use crate::keys::TableLayout;
 use crate::returned::Origin;
@@ -164,14 +164,8 @@ impl<'a, K: KeySource> Reading<'a, K> {
             async |schema: &str, trigger: &str| source.trigger_table(schema, trigger).await;
         let verdict = filters.statement(&query, dialect, trigger_table).await;
         let verdict = verdict.map_err(Failure::Keys)?;
-        let is_of_session = event.header().flags & EventHeader::FLAG_THREAD_SPECIFIC != 0;
-        if is_of_session
-            && verdict == StatementVerdict::Apply
-            && let Some(why) = temporary_table_refusal(&query, dialect)
-        {
-            return Ok(Verdict::Refused(why));
-        }
-        Ok(verdict.into())
+        let refusal = self.admission.temporary.refusal(event, &query, dialect, &verdict);
+        Ok(refusal.map_or_else(|| verdict.into(), Verdict::Refused))
     }
 
     async fn table_map(&mut self, event: &RawEvent) -> Result<Option<Verdict>> {

@@ -71,30 +71,37 @@ fn a_table_that_is_not_transactional_counts_wherever_it_stands() {
     }
 }
 
-/// The source marks statements that used a temporary table.
+/// The source marks statements that used a temporary table, and in a routine those after it as well.
 #[test]
 fn changes_of_temporary_tables_do_not_reach_real_ones() {
-    let kind = |statement: &str, flags| {
+    let admit = |admission: &mut Admission<_>, statement: &str, flags| {
         let events = [with_flags(&query_event("d", statement), flags)];
         let relayed = relayed_events(1, &Arc::new(format_description()), &events);
-        Admission::new(Definitions).admit_now(relayed, None, true).expect("known").verdict
+        admission.admit_now(relayed, None, true).expect("known").verdict
     };
+    let mark = EventHeader::FLAG_THREAD_SPECIFIC;
     for (refused, statement) in [
         (true, "TRUNCATE TABLE a"),
         (true, "ALTER TABLE a ADD v INT"),
         (true, "CREATE UNIQUE INDEX i ON a (id)"),
         (true, "DROP INDEX i ON a"),
-        // The server writes the definition itself where it logs rows.
-        (false, "CREATE TABLE b (id INT)"),
+        (true, "CREATE TABLE b LIKE a"),
         (false, "CREATE VIEW v AS SELECT CONNECTION_ID()"),
     ] {
-        assert_eq!(kind(statement, 0), Verdict::Statement, "{statement}");
-        let marked = kind(statement, EventHeader::FLAG_THREAD_SPECIFIC);
+        let mut admission = Admission::new(Definitions);
+        for flags in [0, mark] {
+            let verdict = admit(&mut admission, statement, flags);
+            assert_eq!(verdict, Verdict::Statement, "a source that logs rows: {statement}");
+        }
+        let made = admit(&mut admission, "CREATE TEMPORARY TABLE a (id INT)", mark);
+        assert_eq!(made, Verdict::LeftOut(Omission::Nothing));
+        assert_eq!(admit(&mut admission, statement, 0), Verdict::Statement, "{statement}");
+        let marked = admit(&mut admission, statement, mark);
         assert_eq!(matches!(marked, Verdict::Refused(_)), refused, "{statement}: {marked:?}");
         assert_eq!(marked.refusal().is_some_and(|why| why.contains("temporary")), refused);
+        let gone = admit(&mut admission, "DROP TEMPORARY TABLE IF EXISTS a", mark);
+        assert_eq!(gone, Verdict::LeftOut(Omission::Nothing));
     }
-    let gone = kind("DROP TEMPORARY TABLE IF EXISTS a", EventHeader::FLAG_THREAD_SPECIFIC);
-    assert_eq!(gone, Verdict::LeftOut(Omission::Nothing));
 }
 
 #[test]

@@ -22,7 +22,7 @@ use std::borrow::Cow;
 pub(crate) use events::{KeptEvents, Mapped};
 pub use own::{OWN_TABLES, is_own};
 pub use rules::{FilterRules, InvalidRule};
-pub(crate) use statement::{StatementVerdict, temporary_table_refusal};
+pub(crate) use statement::{StatementVerdict, is_of_temporary_tables, temporary_table_refusal};
 
 use rules::Names;
 
@@ -44,15 +44,11 @@ impl Filters {
     }
 
     /// Refuses statements whose verdict depends on the case of names, if the source compares names in lower case
-    /// and the target does not. `folds_case`: the source's `lower_case_table_names` is not 0. Where that is not known, rules
-    /// with a capital letter tell: they would never fit the rows of such a source.
+    /// and the target does not. `folds_case`: the source's `lower_case_table_names` is not 0.
     #[must_use]
-    pub fn of_source(self, folds_case: Option<bool>) -> Self {
-        let lower = Names { folds_case: true };
-        let folds_case = folds_case.unwrap_or_else(|| {
-            self.rules.clone().map(|text| lower.fold(text).into_owned()) == self.rules
-        });
+    pub fn of_source(self, folds_case: bool) -> Self {
         let is_alone = folds_case && !self.names.folds_case;
+        let lower = Names { folds_case: true };
         // Rows have names in lower case and are compared with the rules as they were written.
         let folding =
             is_alone.then(|| Box::new(Self { names: lower, folding: None, ..self.clone() }));

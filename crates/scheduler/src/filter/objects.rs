@@ -95,14 +95,15 @@ pub(super) fn is_about_temporary_tables(leading: &[Token<'_>], dialect: Dialect)
     is_definition && words.kind().is_some_and(|kind| kind == TEMPORARY)
 }
 
-/// Returns true if a statement that begins with these words may change a temporary table without the word TEMPORARY.
-pub(super) fn may_change_temporary_table(leading: &[Token<'_>], dialect: Dialect) -> bool {
+/// Returns true if a statement that begins with these words may change or copy a temporary table without the word TEMPORARY.
+pub(super) fn may_use_temporary_table(leading: &[Token<'_>], dialect: Dialect) -> bool {
     let mut words = Words { tokens: leading, dialect };
     let Some(verb) = words.word() else { return false };
     match verb.to_ascii_uppercase().as_slice() {
         b"TRUNCATE" => true,
         b"ALTER" => words.kind().is_some_and(|kind| kind == "TABLE"),
-        b"CREATE" | b"DROP" => words.kind().is_some_and(|kind| kind == "INDEX"),
+        b"CREATE" => words.kind().is_some_and(|kind| kind == "INDEX" || kind == "TABLE"),
+        b"DROP" => words.kind().is_some_and(|kind| kind == "INDEX"),
         _ => false,
     }
 }

@@ -4,7 +4,7 @@ use csa_provider::sql_text::{Dialect, Token};
 use super::Filters;
 use super::accounts::GRANT_TABLES;
 use super::objects::{
-    Name, Object, is_about_temporary_tables, may_change_temporary_table, object, qualifiers,
+    Name, Object, is_about_temporary_tables, may_use_temporary_table, object, qualifiers,
 };
 use super::tokens::{leading, tokens};
 use crate::key_source::KeySourceError;
@@ -228,7 +228,7 @@ impl Filters {
 
 /// Returns true if a statement creates or drops temporary tables. On the session that runs all definitions they
 /// would stand before the real tables of their names, and rows never need them.
-fn is_of_temporary_tables(statement: &[u8], dialect: Dialect) -> bool {
+pub(crate) fn is_of_temporary_tables(statement: &[u8], dialect: Dialect) -> bool {
     const WORD: &[u8] = b"TEMPORARY";
     // Few statements have the word, so most need not be split into words.
     let mut places = statement.windows(WORD.len());
@@ -237,11 +237,11 @@ fn is_of_temporary_tables(statement: &[u8], dialect: Dialect) -> bool {
 }
 
 /// Returns the reason to stop at a statement that the source marked as one that depends on its session, if it
-/// may change a temporary table. Here it would change the real table of that name.
+/// may use a temporary table of that session. Here it would use the real table of that name.
 pub(crate) fn temporary_table_refusal(query: &QueryEvent<'_>, dialect: Dialect) -> Option<String> {
-    may_change_temporary_table(&leading(query.statement, dialect), dialect).then(|| {
-        "the statement depends on its session, so the table that it changes is probably a temporary one, which \
-         is not here; set binlog_format=ROW for all sessions of the source"
+    may_use_temporary_table(&leading(query.statement, dialect), dialect).then(|| {
+        "its session has temporary tables, which are not here, and the statement may use one of them; set \
+         binlog_format=ROW for all sessions of the source"
             .to_owned()
     })
 }
