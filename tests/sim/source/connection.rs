@@ -107,6 +107,9 @@ impl Connection<'_> {
                 let executed = self.source.executed().to_string();
                 self.value(&executed).await
             }
+            "SELECT CONCAT(@@GLOBAL.binlog_format, ' ', @@GLOBAL.server_id)" => {
+                self.value("ROW 1").await
+            }
             // Commits take no time.
             "SELECT @@GLOBAL.gtid_owned" => self.value("").await,
             text if text.starts_with("SELECT TIMESTAMPDIFF(MICROSECOND") => {

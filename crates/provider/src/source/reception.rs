@@ -3,6 +3,7 @@
 pub(in crate::source) mod arrivals;
 mod end;
 mod executed;
+pub(in crate::source) mod fitness;
 mod following;
 mod membership;
 mod round;
@@ -238,6 +239,9 @@ impl Provider {
         let version = connection.server_version();
         if let Product::Other(name) = Product::of(version, "") {
             return Err(ConnectionError::Protocol(format!("it is {name} {version}")).into());
+        }
+        if !self.is_only_source() {
+            fitness::check(&mut connection, self.options.server_id).await?;
         }
         let received = sink.received();
         if let Some(group) = &self.options.group {

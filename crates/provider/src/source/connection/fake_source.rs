@@ -12,6 +12,7 @@ use crate::seams::clock::{Clock as _, SystemClock};
 use crate::server::environment::Environment;
 use crate::server::link::{Connecting, Endpoint, Network, TlsMode, TlsOptions, Transport};
 use crate::source::options::SourceOptions;
+use crate::source::reception::fitness::SETTINGS;
 use crate::test_util::packets;
 
 /// The longest a packet can be before it is continued in another.
@@ -276,6 +277,7 @@ impl FakeSource {
             let command = self.command().await;
             match without_limit(command.get(1..).unwrap_or_default()) {
                 b"SELECT @@server_uuid" => self.value(SERVER_UUID).await,
+                text if text == SETTINGS.as_bytes() => self.value("ROW 1").await,
                 b"SELECT @@GLOBAL.gtid_executed" => {
                     let executed = self.executed.clone();
                     self.value(&executed).await;
@@ -335,6 +337,7 @@ impl FakeSource {
             let command = self.command().await;
             match (command[0], without_limit(&command[1..])) {
                 (COM_QUERY, b"SELECT @@server_uuid") => self.value(SERVER_UUID).await,
+                (COM_QUERY, text) if text == SETTINGS.as_bytes() => self.value("ROW 1").await,
                 (COM_QUERY, b"SELECT @source_binlog_checksum") => self.value(checksum).await,
                 (COM_QUERY, text) if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
                     tokio::time::sleep(self.clock_after).await;

@@ -73,12 +73,18 @@ impl Round {
     }
 }
 
-/// Returns the one of two errors to show. A server that answers says more than one that does not.
+/// Returns the one of two errors to show, which also decides how long the pause is.
 fn more_telling(last: ConnectionError, next: ConnectionError) -> ConnectionError {
-    let is_next = next.cause() != SourceCause::Unreachable
-        || matches!(next, ConnectionError::Protocol(_))
-        || matches!(last, ConnectionError::Link(_));
-    if is_next { next } else { last }
+    if weight(&next) >= weight(&last) { next } else { last }
+}
+
+/// A server that refuses the account says more than one that is unfit for now, and that more than one that is away.
+fn weight(error: &ConnectionError) -> u8 {
+    match error {
+        _ if error.cause() != SourceCause::Unreachable => 2,
+        ConnectionError::Protocol(_) => 1,
+        _ => 0,
+    }
 }
 
 #[cfg(test)]
@@ -144,11 +150,15 @@ mod tests {
         round.away("b:1", ConnectionError::Protocol("it is RECOVERING".to_owned()));
         round.away("c:1", LinkError::Closed.into());
         assert!(matches!(round.end(0), LinkEnd::Fault(ConnectionError::Protocol(_))));
-        let mut round = Round::default();
-        round.away("a:1", LinkError::Closed.into());
-        round.away("b:1", denied().into());
-        let LinkEnd::Fault(error) = round.end(0) else { panic!("for good") };
-        assert_eq!(error.cause(), SourceCause::Account);
+        let orders: [[LinkError; 2]; 2] =
+            [[LinkError::Closed, denied()], [denied(), LinkError::Closed]];
+        for [first, second] in orders {
+            let mut round = Round::default();
+            round.away("a:1", first.into());
+            round.away("b:1", second.into());
+            let LinkEnd::Fault(error) = round.end(0) else { panic!("for good") };
+            assert_eq!(error.cause(), SourceCause::Account);
+        }
         assert!(matches!(Round::default().end(0), LinkEnd::Fault(_)));
     }
 }

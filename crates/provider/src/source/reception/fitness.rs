@@ -1,0 +1,61 @@
+//! Settings of an address that its server does not judge itself before it sends a stream.
+
+use crate::server::link::LinkError;
+use crate::source::connection::{ConnectionError, SourceConnection};
+
+/// The answer has both values, with a blank between them.
+pub(in crate::source) const SETTINGS: &str =
+    "SELECT CONCAT(@@GLOBAL.binlog_format, ' ', @@GLOBAL.server_id)";
+const UNKNOWN_VARIABLE: u16 = 1193;
+
+/// Refuses an address that would send changes as statements, or is taken for this replica, where another one may
+/// serve. A start has warned of it.
+pub(super) async fn check(
+    connection: &mut SourceConnection,
+    server_id: u32,
+) -> Result<(), ConnectionError> {
+    let settings = match connection.setting(SETTINGS).await {
+        // A later server may have no other format.
+        Err(ConnectionError::Link(LinkError::Server { code: UNKNOWN_VARIABLE, .. })) => {
+            return Ok(());
+        }
+        other => other?,
+    };
+    match unfit(&settings, server_id) {
+        Some(why) => Err(ConnectionError::Protocol(why)),
+        None => Ok(()),
+    }
+}
+
+fn unfit(settings: &str, server_id: u32) -> Option<String> {
+    let (format, id) = settings.split_once(' ')?;
+    if !format.eq_ignore_ascii_case("ROW") {
+        return Some(format!(
+            "its binlog_format is {format}, and a change logged as a statement stops the channel; run SET PERSIST \
+             binlog_format=ROW there"
+        ));
+    }
+    (id == server_id.to_string()).then(|| {
+        format!("its server_id is {id}, like source.server_id of the channel; give each its own")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_and_the_replicas_own_number_are_unfit() {
+        for (settings, word) in [
+            ("ROW 1", None),
+            ("", None),
+            ("MIXED 1", Some("MIXED")),
+            ("STATEMENT 1", Some("binlog_format=ROW")),
+            ("ROW 7", Some("server_id")),
+        ] {
+            let found = unfit(settings, 7);
+            assert_eq!(found.is_some(), word.is_some(), "{settings}");
+            assert!(found.unwrap_or_default().contains(word.unwrap_or_default()), "{settings}");
+        }
+    }
+}
