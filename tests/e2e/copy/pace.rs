@@ -41,6 +41,21 @@ async fn is_compared(daemon: &Daemon, outcome: &str) -> Value {
     channel(daemon)["copy_check"].clone()
 }
 
+/// Waits until the chunks that were read before a pause are written, and returns the number of rows.
+async fn written(daemon: &Daemon) -> u64 {
+    let begun = Instant::now();
+    let mut before = rows(daemon);
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = rows(daemon);
+        if now == before {
+            return now;
+        }
+        assert!(begun.elapsed() < DRAIN, "a paused copy copies");
+        before = now;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_keeps_its_rate_pauses_and_is_compared_at_the_end() {
     let (source, target) = Server::pair(&[], &[]);
@@ -59,9 +74,7 @@ async fn a_copy_keeps_its_rate_pauses_and_is_compared_at_the_end() {
     daemon.commanded(&["pause"]);
     wait_state(&daemon, 0, "paused").await;
     is_held_by(&daemon, "paused").await;
-    // Chunks that were read are written.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let before = rows(&daemon);
+    let before = written(&daemon).await;
     assert!(before < ROWS, "all is copied");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(rows(&daemon), before, "a paused copy copies");
