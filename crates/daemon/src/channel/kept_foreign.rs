@@ -1,5 +1,5 @@
-//! The last answer of the target about foreign servers, on disk: a daemon that starts while the target is away
-//! needs it to tell a source with another history from one of several sources of the target.
+//! The last answer of the target about foreign servers, on disk. A daemon needs it if it starts while the target is
+//! away: it tells a source with another history from one of several sources of the target.
 
 use std::fs;
 use std::io::{self, Write as _};

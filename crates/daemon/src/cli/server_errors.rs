@@ -29,7 +29,8 @@ channel. The channel is `waiting_for_target`, tries again, and blames no transac
 - `fail`: the channel is `failed` until someone restarts it. Errors that this page does not list are of this kind where a transaction
   met them; where no transaction did, the channel tries again as above.
 
-A source's errors only ever delay reception, except 1236, with which a source ends its stream.
+A source's errors only ever delay reception, except 1236, with which a source ends its stream. With `source.failover` or
+`source.discover` the next address then has its turn, and reception ends if all of them end it.
 
 | Number | Name | When a session is opened | In a statement | Why |
 | --- | --- | --- | --- | --- |

@@ -6,6 +6,10 @@ use tracing::Span;
 
 use super::failure::Failure;
 
+/// The most threads for work that blocks; they are started as they are needed. A transaction that is applied while it
+/// arrives holds one for as long as it takes, so there are more than channels on any host.
+const BLOCKING_THREADS: usize = 4096;
+
 /// Starts them.
 ///
 /// # Errors
@@ -14,6 +18,7 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("csa-worker")
+        .max_blocking_threads(BLOCKING_THREADS)
         .build()
         .map_err(|error| Failure::Runtime(format!("starting the runtime: {error}")))
 }

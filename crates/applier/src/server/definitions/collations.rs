@@ -34,9 +34,9 @@ const SCRIPTS: [(u32, u32); 9] = [
 ];
 /// The range for tailored collations: no contraction makes two of its strings equal.
 const ASCII: [(u32, u32); 1] = [(0x20, 0x7e)];
-/// Parts of the names of collations that treat strings of different letters as equal ("cscs" and "ccs"
-/// in Hungarian, "ch" and "c" in Lithuanian, a vowel before or after its consonant in Thai), or compare
-/// single-byte strings otherwise than byte by byte.
+/// Parts of the names of collations that treat strings of different letters as equal, or compare single-byte
+/// strings otherwise than byte by byte. Examples are "cscs" and "ccs" in Hungarian, "ch" and "c" in Lithuanian,
+/// and a vowel before or after its consonant in Thai.
 const UNKNOWN: [&str; 4] = ["czech", "_hu_", "lithuanian", "thai"];
 
 /// The numbers of one hexadecimal digit.

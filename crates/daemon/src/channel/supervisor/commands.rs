@@ -54,7 +54,8 @@ impl Supervisor {
                     "channel {}: until: the daemon that stands by would not know it",
                     self.name
                 ),
-                "set applier.until in the files of all daemons of the channel, and restart it there",
+                "set applier.until in the files of all daemons of the channel, and run csa-daemon reload --restart on \
+                 each, last on the one that has the channel",
             ));
         }
         let before = self.controls.until().get();

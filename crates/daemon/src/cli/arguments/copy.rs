@@ -23,7 +23,7 @@ pub(crate) struct CopyArguments {
     #[arg(long, value_name = "ROWS")]
     pub(crate) rows_per_second: Option<u32>,
     /// Read the source as another user than the replicating one; SELECT and REPLICATION CLIENT are
-    /// needed in addition to REPLICATION SLAVE, for programs also SHOW_ROUTINE, SHOW VIEW, TRIGGER and EVENT.
+    /// needed in addition to REPLICATION SLAVE, for programs also SHOW VIEW, TRIGGER and EVENT.
     #[arg(long, value_name = "USER", requires = "source_password_file")]
     pub(crate) source_user: Option<String>,
     /// File with that user's password.

@@ -69,7 +69,7 @@ fn value(value: &Value, schema: &Json, path: &str) -> Result {
         _ => (None, false),
     };
     if let Some(name) = name {
-        // A password of digits must not reach the log, nor what `systemctl status` shows to everybody.
+        // A password of digits must not reach the log, nor what `systemctl status` shows to all users.
         let found = if may_be_secret { kind(value).to_owned() } else { value.to_string() };
         return wrong(format!("{path}: {found} is not {name}"));
     }
