@@ -236,8 +236,8 @@ pub(crate) fn is_of_temporary_tables(statement: &[u8], dialect: Dialect) -> bool
         && is_about_temporary_tables(&leading(statement, dialect), dialect)
 }
 
-/// Returns the reason to stop at a statement that the source marked as one that depends on its session, if it
-/// may use a temporary table of that session. Here it would use the real table of that name.
+/// Returns the reason to stop at a statement that may use a temporary table of its session. Here it would use the
+/// real table of that name. The source has marked it as dependent on the session.
 pub(crate) fn temporary_table_refusal(query: &QueryEvent<'_>, dialect: Dialect) -> Option<String> {
     may_use_temporary_table(&leading(query.statement, dialect), dialect).then(|| {
         "its session has temporary tables, which are not here, and the statement may use one of them; set \

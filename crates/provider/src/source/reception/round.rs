@@ -78,7 +78,7 @@ fn more_telling(last: ConnectionError, next: ConnectionError) -> ConnectionError
     if weight(&next) >= weight(&last) { next } else { last }
 }
 
-/// A server that refuses the account says more than one that is unfit for now, and that more than one that is away.
+/// Returns how much an error says: most if the server refuses the account, least if it is away.
 fn weight(error: &ConnectionError) -> u8 {
     match error {
         _ if error.cause() != SourceCause::Unreachable => 2,
