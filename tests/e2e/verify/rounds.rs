@@ -117,6 +117,25 @@ async fn a_difference_is_found_sent_repaired_and_gone() {
     assert_eq!(metric(&daemon, "differing_tables"), Some(0.0));
 }
 
+/// Its name is on neither side when the tables that differ are compared again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_differs_is_equal_once_it_is_dropped() {
+    let (source, target) = servers(100).await;
+    let daemon = builder(&source, &target, "24h", 0).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    reaches(&daemon, "a result", |verify| verify["last"]["outcome"] == "equal").await;
+    target.exec("SET sql_log_bin = 0; CREATE TABLE d.odd (id INT PRIMARY KEY)").await;
+    daemon.set("verify.every", "1s");
+    daemon.write_config();
+    daemon.commanded(&["reload"]);
+    reaches(&daemon, "a difference", |verify| verify["last"]["outcome"] == "different").await;
+    daemon.set("verify.every", "24h");
+    daemon.write_config();
+    daemon.commanded(&["reload"]);
+    target.exec("SET sql_log_bin = 0; DROP TABLE d.odd").await;
+    reaches(&daemon, "the end", |verify| verify["last"]["outcome"] == "equal").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_round_is_gentle_and_continues_after_a_kill_and_a_pause() {
     const ROWS: u32 = 20_000;

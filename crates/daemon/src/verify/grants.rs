@@ -47,6 +47,7 @@ mod tests {
         let scope = Scope {
             schemas: schemas.iter().map(|&schema| schema.to_owned()).collect(),
             tables: tables.iter().map(|table| table.parse().expect("a table")).collect(),
+            ..Scope::default()
         };
         super::missing(&Grants::parse("r@%", &lines), &scope)
     }

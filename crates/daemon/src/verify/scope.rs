@@ -36,6 +36,8 @@ impl TableSelection for EveryTable {
 pub struct Scope {
     pub schemas: Vec<String>,
     pub tables: Vec<TableName>,
+    /// A table that is on neither side is passed over, because it was dropped; otherwise its name is misspelt.
+    pub may_be_dropped: bool,
 }
 
 impl Scope {
@@ -52,6 +54,7 @@ impl Scope {
         Self {
             schemas: self.schemas.iter().map(|schema| schema.to_lowercase()).collect(),
             tables: self.tables.iter().map(lowercase).collect(),
+            ..*self
         }
     }
 }
@@ -122,6 +125,9 @@ impl ListedTables<'_> {
 
 /// A misspelt name must not end in "equal".
 fn check_names(scope: &Scope, pairs: &BTreeSet<TablePair>) -> Result<(), String> {
+    if scope.may_be_dropped {
+        return Ok(());
+    }
     let nothing = "no such table is replicated, or there is none on either side";
     for schema in &scope.schemas {
         if !pairs.iter().any(|pair| pair.source.schema == *schema) {
@@ -157,6 +163,7 @@ mod tests {
         Scope {
             schemas: schemas.iter().map(|&schema| schema.to_owned()).collect(),
             tables: names.iter().map(|name| table(name)).collect(),
+            ..Scope::default()
         }
     }
 

@@ -1,5 +1,6 @@
 //! The state of comparisons on disk: the last result, and the round that is under way. It holds values of keys.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -10,6 +11,7 @@ use tracing::debug;
 
 use super::result::{LastRound, differing};
 use crate::host::now_micros;
+use crate::observe::view::DifferingTableView;
 use crate::verify::{Outcome, Saved, TableReport, VerifyReport};
 
 const FILE: &str = "verify-rounds.json";
@@ -74,6 +76,7 @@ impl Kept {
         self.round = None;
         let now = now_micros();
         let found = differing(channel, report);
+        let undecided = self.undecided(report);
         let last = self.last.take().filter(|_| !tables.is_empty());
         let mut last = last.unwrap_or_else(|| LastRound {
             begun_at,
@@ -86,12 +89,23 @@ impl Kept {
         last.checked_at = now;
         last.differing.retain(|known| !tables.contains(&known.table));
         last.differing.extend(found);
+        last.differing.extend(undecided);
         if !last.differing.is_empty() {
             last.outcome = name_of(Outcome::Different).to_owned();
         } else if last.outcome == name_of(Outcome::Different) {
             last.outcome = name_of(report.outcome()).to_owned();
         }
         self.last = Some(last);
+    }
+}
+
+impl Kept {
+    /// Returns the tables that differed before, and whose rows changed too often to be compared now.
+    fn undecided(&self, report: &VerifyReport) -> Vec<DifferingTableView> {
+        let unstable = report.tables.iter().filter(|table| table.outcome == Outcome::Unstable);
+        let unstable: BTreeSet<String> = unstable.map(|table| table.table.to_string()).collect();
+        let known = self.last.iter().flat_map(|last| &last.differing);
+        known.filter(|known| unstable.contains(&known.table)).cloned().collect()
     }
 }
 
@@ -139,7 +153,13 @@ mod tests {
         assert_eq!((last.begun_at, last.tables, last.outcome.as_str()), (1, 3, "different"));
         assert_eq!(last.differing.len(), 1);
         // It was dropped on both servers.
-        kept.finish("c", &report(&[]), &["d.b".to_owned()], 3);
+        let one = ["d.b".to_owned()];
+        kept.finish("c", &report(&[("d.b", "unstable")]), &one, 3);
+        let last = kept.last.clone().expect("a result");
+        assert_eq!((last.differing.len(), last.outcome.as_str()), (1, "different"), "not decided");
+        kept.finish("c", &report(&[("d.b", "unstable"), ("d.c", "unstable")]), &[], 3);
+        assert_eq!(kept.last.as_ref().map(|last| last.differing.len()), Some(1), "of all tables");
+        kept.finish("c", &report(&[]), &one, 3);
         assert_eq!(kept.last.as_ref().map(|last| last.outcome.as_str()), Some("equal"));
         assert!(kept.last.expect("a result").view("c").text.contains("equal"));
     }

@@ -188,7 +188,7 @@ fn options(
     // Several chunks in a second, and not one with a long pause after it.
     let chunk_rows = rule.rows_per_second.map_or(options.chunk_rows, |rate| rate.div_ceil(4));
     Ok(VerifyOptions {
-        scope: Scope { schemas: Vec::new(), tables },
+        scope: Scope { schemas: Vec::new(), tables, may_be_dropped: true },
         chunk_rows: chunk_rows.min(options.chunk_rows),
         max_rate: rule.rows_per_second,
         max_lag: Some(LAG),

@@ -154,7 +154,11 @@ fn options(
         arguments.source_password_file.as_deref(),
     )?;
     Ok(VerifyOptions {
-        scope: Scope { schemas: arguments.schema.clone(), tables: arguments.table.clone() },
+        scope: Scope {
+            schemas: arguments.schema.clone(),
+            tables: arguments.table.clone(),
+            ..Scope::default()
+        },
         chunk_rows: arguments.chunk_rows,
         max_rate: arguments.max_rate,
         max_lag: arguments.max_lag,
