@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::DRAIN;
 
 /// Words of PromQL in the queries that are no metrics.
-const PROMQL: [&str; 6] = ["and", "or", "unless", "on", "by", "sum"];
+const PROMQL: [&str; 7] = ["and", "or", "unless", "offset", "on", "by", "sum"];
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)

@@ -358,7 +358,25 @@ async fn rows_without_a_key_and_partial_documents() {
             run(&mut conn, &format!("UPDATE v.doc SET {change}")).await;
         }
     }
+    run(&mut conn, "CREATE TABLE v.numbers (id INT AUTO_INCREMENT PRIMARY KEY, j JSON)").await;
+    for number in ["4294967295", "4294967296", "5000000000", "9223372036854775807"] {
+        for made in [
+            format!("CAST({number} AS JSON)"),
+            format!("CAST(CAST({number} AS UNSIGNED) AS JSON)"),
+            format!("JSON_OBJECT('n', {number})"),
+            format!("JSON_ARRAY(CAST({number} AS UNSIGNED))"),
+            format!("CAST('{number}' AS JSON)"),
+        ] {
+            run(&mut conn, &format!("INSERT INTO v.numbers (j) VALUES ({made})")).await;
+        }
+    }
     equal(&source, [&images, &statements], &daemon).await; // Text hides a date and a decimal.
+    let types = "SELECT GROUP_CONCAT(JSON_TYPE(COALESCE(j->'$.n', j->'$[0]', j)) ORDER BY id) \
+        FROM v.numbers";
+    let expected: String = source.value(types).await;
+    assert!(expected.starts_with("INTEGER,UNSIGNED INTEGER,INTEGER,UNSIGNED"), "{expected}");
+    assert_eq!(images.value::<String>(types).await, expected);
+    assert_eq!(statements.value::<String>(types).await, expected);
     let types = "SELECT CONCAT_WS(' ', JSON_TYPE(j->'$.a[0]'), JSON_TYPE(j->'$.e'), j->'$.d') \
         FROM v.doc WHERE id=2";
     let expected: String = source.value(types).await;

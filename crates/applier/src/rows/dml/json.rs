@@ -60,9 +60,11 @@ pub(super) fn push_text_document(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Re
 /// Returns true if the server reads the value's text back as the same value.
 fn is_text(value: &JsonValue<'_>) -> bool {
     match value {
-        JsonValue::Null | JsonValue::Bool(_) | JsonValue::Int(_) | JsonValue::String(_) => true,
-        // Smaller ones would be read as signed.
-        JsonValue::UInt(number) => i64::try_from(*number).is_err(),
+        JsonValue::Null | JsonValue::Bool(_) | JsonValue::String(_) => true,
+        // The parser takes a number up to this for signed, and a larger one for unsigned (Rapid_json_handler in
+        // sql-common/json_dom.cc).
+        JsonValue::Int(number) => *number <= i64::from(u32::MAX),
+        JsonValue::UInt(number) => *number > u64::from(u32::MAX),
         JsonValue::Array(elements) => elements.iter().all(is_text),
         JsonValue::Object(members) => members.iter().all(|(_, value)| is_text(value)),
         _ => false,
@@ -296,6 +298,12 @@ mod tests {
              (v BLOB PATH '$' ERROR ON EMPTY ERROR ON ERROR)) t))"
         );
         assert_eq!(document(&JsonValue::UInt(u64::MAX)), "CAST('18446744073709551615' AS JSON)");
+        // The text of a large number means an unsigned one.
+        let large = JsonValue::Int(5_000_000_000);
+        assert_eq!(document(&large), "JSON_EXTRACT(JSON_ARRAY(5000000000),'$[0]')");
+        assert_eq!(document(&JsonValue::Int(i64::from(u32::MAX))), "CAST('4294967295' AS JSON)");
+        let large = JsonValue::Array(vec![JsonValue::UInt(5_000_000_000)]);
+        assert_eq!(document(&large), "CAST('[5000000000]' AS JSON)");
         assert!(push_document(&JsonValue::Opaque(253, b""), true, &mut Vec::new()).is_err());
     }
 
