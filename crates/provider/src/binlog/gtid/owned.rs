@@ -48,11 +48,14 @@ mod tests {
     const A: &str = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa";
     const B: &str = "12345678-1234-1234-1234-123456789012";
 
+    /// Short names of GTIDs, with their connections.
+    type Owned = &'static [(&'static str, &'static [u32])];
+
     #[test]
     fn each_gtid_has_the_connections_that_own_it() {
         // As MySQL 9.7.4 writes it.
         let several = format!("{A}:12#13:1#8{A}:tag:4#15:3#12{B}:1#10#11");
-        let cases: [(String, &[(&str, &[u32])]); 7] = [
+        let cases: [(String, Owned); 7] = [
             (String::new(), &[]),
             (
                 several,
