@@ -2,17 +2,17 @@
 //! attach to it, and continues while nothing is applied, because the source purges without waiting
 //! for an applier.
 
+mod received;
+
 use std::path::Path;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::Backoff;
 use csa_provider::source::{
-    Foreign, Known, Provider, ReceptionEnd, RecordedProvider, SharedForeign, SourceFacts,
-    no_foreign,
+    Foreign, Provider, ReceptionEnd, RecordedProvider, SharedForeign, SourceFacts, no_foreign,
 };
-use csa_relaystore::disk::{self, RelayPosition, RelayStoreOptions};
+use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
 use csa_relaystore::opening::RelayStore;
 use csa_relaystore::read::Recovery;
 use csa_relaystore::write::RelayInlet;
@@ -31,12 +31,10 @@ use crate::archive::replay::RecordedStream;
 use crate::archive::store::ArchiveError;
 use crate::archive::upload::{self, Uploader};
 use crate::config::ChannelSettings;
-use crate::host::{blocking, state_dir};
+use crate::host::blocking;
 
-/// Returns the pauses before a source that ended reception is asked whether it serves again.
-fn before_return() -> Backoff {
-    Backoff::unhurried(Duration::from_secs(120), Duration::from_secs(1800))
-}
+use received::{Ended, before_return, passes};
+pub(super) use received::{Received, StoreDamage};
 
 /// A channel's reception over all its restarts.
 #[derive(Debug)]
@@ -79,104 +77,6 @@ impl ReceivedFrom {
             Self::Source(provider) => provider.run(inlet, stop).await,
             Self::Recorded(provider) => provider.run(inlet, stop).await,
         }
-    }
-}
-
-/// The part of it that an applier reads.
-#[derive(Debug, Clone)]
-pub(super) struct Received {
-    pub(super) store: Arc<RelayStore>,
-    /// Set by the reception's task, once, when nothing more will come.
-    pub(super) end: watch::Receiver<Option<ReceptionEnd>>,
-    /// Damage in the store that the archive has met.
-    pub(super) damage: StoreDamage,
-    foreign: SharedForeign,
-    pauses: Arc<SyncMutex<Backoff>>,
-}
-
-impl Received {
-    /// Returns once the source serves what follows, after an end of reception that passes; never for another.
-    pub(super) async fn returns(self, settings: Arc<ChannelSettings>) {
-        let mut end = self.end.clone();
-        if end.wait_for(passes).await.is_err() {
-            return std::future::pending().await;
-        }
-        let ended = self.ended();
-        // The store can be opened again from here on.
-        drop(self);
-        loop {
-            let pause = ended.pauses.lock().pause();
-            tokio::time::sleep(pause).await;
-            if ended.is_served(&settings).await {
-                return;
-            }
-        }
-    }
-
-    /// Nothing more is received.
-    fn ended(&self) -> Ended {
-        Ended {
-            store: Arc::downgrade(&self.store),
-            received: self.store.received_so_far(),
-            foreign: Arc::clone(&self.foreign),
-            pauses: Arc::clone(&self.pauses),
-        }
-    }
-}
-
-/// Reception that has ended, without the store, which stays locked for as long as somebody has it.
-struct Ended {
-    store: Weak<RelayStore>,
-    received: GtidSet,
-    foreign: SharedForeign,
-    pauses: Arc<SyncMutex<Backoff>>,
-}
-
-impl Ended {
-    /// The source has what follows, and the disk takes it.
-    async fn is_served(&self, settings: &ChannelSettings) -> bool {
-        // A recording stays as it is.
-        if settings.recorded.is_some() {
-            return false;
-        }
-        let directory = settings.relay.directory.clone();
-        let takes = blocking(move || state_dir::takes_writes(&directory)).await;
-        if !matches!(takes, Ok(Ok(()))) {
-            return false;
-        }
-        let foreign = self.foreign.lock().clone();
-        let known = Known { received: self.received.clone(), foreign };
-        let facts = csa_provider::source::preflight(&settings.source, Some(&known)).await;
-        // A source that lacks transactions of its own would end the dump again. It may be committing them, and wait
-        // for our acknowledgement.
-        facts.is_ok_and(|facts| {
-            settings.source.semi_sync || known.lacking(&facts.gtid_executed).is_empty()
-        })
-    }
-
-    fn is_of(&self, receiving: &Receiving) -> bool {
-        std::ptr::eq(self.store.as_ptr(), Arc::as_ptr(&receiving.received.store))
-    }
-}
-
-/// Reception ended by something that may be over at some time, and not by what the stream holds.
-fn passes(end: &Option<ReceptionEnd>) -> bool {
-    end.as_ref().is_some_and(|end| !end.error.is_of_transaction())
-}
-
-/// Damage that an applier does not see, because it has already read what comes after it.
-#[derive(Debug, Clone, Default)]
-pub(super) struct StoreDamage(Arc<watch::Sender<Option<disk::Error>>>);
-
-impl StoreDamage {
-    /// Returns once there is some.
-    pub(super) async fn is_found(&self) {
-        // Its sender is here.
-        drop(self.0.subscribe().wait_for(Option::is_some).await);
-    }
-
-    pub(super) fn take(&self) -> Option<disk::Error> {
-        self.0.send_replace(None)
     }
 }
 
@@ -257,7 +157,7 @@ impl Reception {
         }
         let mut current = self.current.lock().await;
         // A command may have ended it meanwhile, or begun another one.
-        if current.as_ref().is_some_and(|receiving| ended.is_of(receiving)) {
+        if current.as_ref().is_some_and(|receiving| ended.is_of(&receiving.received.store)) {
             info!("reception begins again");
             self.close(&mut current).await;
             let store = opened(settings, RelayStore::resume).await?;
