@@ -275,27 +275,30 @@ impl FakeSource {
         let mut has_told_owned = false;
         loop {
             let command = self.command().await;
-            match without_limit(command.get(1..).unwrap_or_default()) {
-                b"SELECT @@server_uuid" => self.value(SERVER_UUID).await,
-                text if text == SETTINGS.as_bytes() => self.value("ROW 1").await,
-                b"SELECT @@GLOBAL.gtid_executed" => {
-                    let executed = self.executed.clone();
-                    self.value(&executed).await;
-                    if has_told_owned {
-                        return;
-                    }
-                }
-                b"SELECT @@GLOBAL.gtid_owned" => {
-                    let owned = self.owned.clone();
-                    self.value(&owned).await;
-                    has_told_owned = true;
-                }
-                text if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
-                    self.value(&now().to_string()).await;
-                }
-                other => panic!("{}", String::from_utf8_lossy(other)),
+            let question = without_limit(command.get(1..).unwrap_or_default());
+            assert!(self.answers(question).await, "{}", String::from_utf8_lossy(question));
+            if has_told_owned && question == b"SELECT @@GLOBAL.gtid_executed" {
+                return;
             }
+            has_told_owned |= question == b"SELECT @@GLOBAL.gtid_owned";
         }
+    }
+
+    /// Answers a question about the source itself. Returns false if it is none.
+    async fn answers(&mut self, question: &[u8]) -> bool {
+        let value = match question {
+            b"SELECT @@server_uuid" => SERVER_UUID.to_owned(),
+            b"SELECT @@GLOBAL.gtid_executed" => self.executed.clone(),
+            b"SELECT @@GLOBAL.gtid_owned" => self.owned.clone(),
+            text if text == SETTINGS.as_bytes() => "ROW 1".to_owned(),
+            text if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
+                tokio::time::sleep(self.clock_after).await;
+                (now() + self.clock_ahead).to_string()
+            }
+            _ => return false,
+        };
+        self.value(&value).await;
+        true
     }
 
     /// Logs a client in and answers its questions until it says goodbye.
@@ -305,17 +308,7 @@ impl FakeSource {
             let command = self.command().await;
             match (command[0], without_limit(&command[1..])) {
                 (COM_QUIT, _) => return,
-                (_, b"SELECT @@GLOBAL.gtid_executed") => {
-                    let executed = self.executed.clone();
-                    self.value(&executed).await;
-                }
-                (_, b"SELECT @@GLOBAL.gtid_owned") => {
-                    let owned = self.owned.clone();
-                    self.value(&owned).await;
-                }
-                (_, text) if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
-                    self.value(&now().to_string()).await;
-                }
+                (_, text) if self.answers(text).await => {}
                 (_, other) => panic!("{}", String::from_utf8_lossy(other)),
             }
         }
@@ -336,25 +329,11 @@ impl FakeSource {
         loop {
             let command = self.command().await;
             match (command[0], without_limit(&command[1..])) {
-                (COM_QUERY, b"SELECT @@server_uuid") => self.value(SERVER_UUID).await,
-                (COM_QUERY, text) if text == SETTINGS.as_bytes() => self.value("ROW 1").await,
                 (COM_QUERY, b"SELECT @source_binlog_checksum") => self.value(checksum).await,
-                (COM_QUERY, text) if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
-                    tokio::time::sleep(self.clock_after).await;
-                    let theirs = now() + self.clock_ahead;
-                    self.value(&theirs.to_string()).await;
-                }
-                (COM_QUERY, b"SELECT @@GLOBAL.gtid_executed") => {
-                    let executed = self.executed.clone();
-                    self.value(&executed).await;
-                }
-                (COM_QUERY, b"SELECT @@GLOBAL.gtid_owned") => {
-                    let owned = self.owned.clone();
-                    self.value(&owned).await;
-                }
                 (COM_QUERY, text) if text.starts_with(b"SET ") => self.ok().await,
                 (COM_REGISTER_REPLICA, _) => self.ok().await,
                 (COM_BINLOG_DUMP_GTID, _) => {}
+                (COM_QUERY, text) if self.answers(text).await => {}
                 (code, body) => panic!("command {code}: {}", String::from_utf8_lossy(body)),
             }
             commands.push(command);
