@@ -72,22 +72,22 @@ impl ArchiveStatus {
 
     /// The end of the archive is found. After a failure that does not show that a file can be added.
     pub(super) fn continues(&self, history: &str, number: u64, archived: &GtidSet) {
-        let fails = {
-            let mut inner = self.inner.lock();
-            inner.archived = Some(archived.clone());
-            inner.fails
-        };
-        self.change(|view| {
+        let mut inner = self.inner.lock();
+        inner.archived = Some(archived.clone());
+        let fails = inner.fails;
+        if let Some(view) = &mut inner.view {
             history.clone_into(&mut view.history);
             view.file_number = number;
             view.archived_transaction_set = archived.brief();
             view.error.take_if(|_| !fails);
-        });
+        }
     }
 
     /// Something has to happen before the archive can continue.
     pub(super) fn waits(&self, why: &str) {
-        self.change(|view| view.error = Some(why.to_owned()));
+        if let Some(view) = &mut self.inner.lock().view {
+            view.error = Some(why.to_owned());
+        }
     }
 
     /// Everything up to the end of the last file; `None` before the archive has answered.
@@ -97,32 +97,24 @@ impl ArchiveStatus {
 
     /// Notes a failure; returns true if the last thing that happened was none.
     pub(super) fn failed(&self, why: &str) -> bool {
-        let mut is_news = false;
-        {
-            let mut inner = self.inner.lock();
-            inner.hopes_until = None;
-            inner.fails = true;
-        }
-        self.change(|view| {
-            view.failures_total += 1;
-            is_news = view.error.replace(why.to_owned()).is_none();
-        });
-        is_news
+        let mut inner = self.inner.lock();
+        inner.hopes_until = None;
+        inner.fails = true;
+        let Some(view) = &mut inner.view else { return false };
+        view.failures_total += 1;
+        view.error.replace(why.to_owned()).is_none()
     }
 
     /// Transactions left the relay store before they were archived. Those of an earlier session count once.
     pub(super) fn lost(&self, missing: &GtidSet) {
-        let news = {
-            let counted = &mut self.inner.lock().counted;
-            let news = missing.difference(counted).count();
-            counted.union(missing);
-            news
-        };
-        if news > 0 {
-            self.change(|view| {
-                view.gaps_total += 1;
-                view.missing_transactions_total += news;
-            });
+        let mut inner = self.inner.lock();
+        let news = missing.difference(&inner.counted).count();
+        inner.counted.union(missing);
+        if news > 0
+            && let Some(view) = &mut inner.view
+        {
+            view.gaps_total += 1;
+            view.missing_transactions_total += news;
         }
     }
 
@@ -182,12 +174,6 @@ impl ArchiveStatus {
     /// Returns the time since the archive got its last file, or had everything.
     pub(super) fn since_published(&self) -> Duration {
         self.inner.lock().published.map_or(Duration::ZERO, |published| published.elapsed())
-    }
-
-    fn change(&self, change: impl FnOnce(&mut ArchiveView)) {
-        if let Some(view) = &mut self.inner.lock().view {
-            change(view);
-        }
     }
 }
 
