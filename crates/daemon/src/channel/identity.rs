@@ -1,14 +1,14 @@
 //! The daemon's identity for a channel, and in a fleet: a UUID made once and kept in the state directory.
 
 use std::fs::{File, TryLockError};
-use std::io::Write as _;
 use std::path::Path;
 
 use csa_applier::StartFrom;
 use csa_provider::binlog::Uuid;
-use csa_relaystore::disk::{create_private_file, create_private_folder, make_private};
+use csa_relaystore::disk::{create_private_folder, make_private};
 
 use super::error::ChannelError;
+use crate::host::replaced_file::replace_synced;
 
 /// Names a channel's sessions on the target, over restarts. No other process has it while
 /// this value exists, so a session of this name is one that was left behind.
@@ -67,12 +67,8 @@ pub(super) fn replica_uuid(directory: &Path) -> Result<Uuid, ChannelError> {
         return Uuid::parse_str(text.trim()).map_err(|error| wrong(&error));
     }
     let uuid = Uuid::new_v4();
-    let fresh = directory.join("replica_uuid.new");
     create_private_folder(directory)
-        .and_then(|()| create_private_file(&fresh))
-        .and_then(|mut file| writeln!(file, "{uuid}").and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&fresh, &path))
-        .and_then(|()| std::fs::File::open(directory)?.sync_all())
+        .and_then(|()| replace_synced(&path, format!("{uuid}\n").as_bytes()))
         .map_err(|error| wrong(&error))?;
     Ok(uuid)
 }

@@ -2,14 +2,16 @@
 //! away: it tells a source with another history from one of several sources of the target.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use csa_provider::binlog::Uuid;
 use csa_provider::source::Foreign;
-use csa_relaystore::disk::{create_private_file, create_private_folder, make_private};
+use csa_relaystore::disk::{create_private_folder, make_private};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
+
+use crate::host::replaced_file::replace_synced;
 
 const FILE: &str = "foreign.json";
 
@@ -38,22 +40,16 @@ pub(super) fn write(directory: &Path, foreign: &Foreign) {
         return;
     }
     let path = directory.join(FILE);
-    if let Err(error) = replace(&path, directory, foreign) {
+    let servers = foreign.servers.iter().map(ToString::to_string).collect();
+    let kept = Kept { servers, is_undecided: foreign.is_undecided };
+    let written = serde_json::to_vec(&kept).map_err(io::Error::from).and_then(|text| {
+        create_private_folder(directory)?;
+        replace_synced(&path, &text)
+    });
+    if let Err(error) = written {
         let path = path.display();
         warn!(%path, %error, "after a restart nothing is received until the target answers");
     }
-}
-
-fn replace(path: &Path, directory: &Path, foreign: &Foreign) -> io::Result<()> {
-    let servers = foreign.servers.iter().map(ToString::to_string).collect();
-    let text = serde_json::to_vec(&Kept { servers, is_undecided: foreign.is_undecided })?;
-    let fresh = path.with_extension("json.new");
-    create_private_folder(directory)?;
-    let mut file = create_private_file(&fresh)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)?;
-    fs::File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod http_agent;
 mod http_transport;
 pub(crate) mod logging;
 mod program;
+pub(crate) mod replaced_file;
 mod runtime;
 mod sender;
 mod signals;

@@ -1,11 +1,12 @@
 //! The record of a move: in the state directory, and in `csa.move` on the server that the applications move to.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use csa_relaystore::disk::create_private_file;
 use serde::{Deserialize, Serialize};
+
+use crate::host::replaced_file::replace_synced;
 
 /// The way of the applications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,15 +195,6 @@ impl JournalFile {
 
     /// Replaces the file as a whole, and syncs it.
     pub(crate) fn write(&self, journal: &Journal) -> io::Result<()> {
-        let fresh = self.path.with_extension("json.new");
-        let text = serde_json::to_vec(journal)?;
-        let mut file = create_private_file(&fresh)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&fresh, &self.path)?;
-        match self.path.parent() {
-            Some(folder) => File::open(folder)?.sync_all(),
-            None => Ok(()),
-        }
+        replace_synced(&self.path, &serde_json::to_vec(journal)?)
     }
 }

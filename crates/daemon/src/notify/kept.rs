@@ -2,13 +2,13 @@
 //! failure.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
-use csa_relaystore::disk::create_private_file;
 use tracing::{debug, warn};
 
 use super::state::SentState;
+use crate::host::replaced_file::replace;
 
 /// A longer file is not ours.
 const BYTES_MAX: usize = 64 << 10;
@@ -30,11 +30,8 @@ pub(super) fn read(path: &Path) -> Option<SentState> {
 
 /// Replaces the file as a whole. It is not synced: a power loss may repeat an event.
 pub(super) fn write(path: &Path, standing: &SentState) {
-    let fresh = path.with_extension("json.new");
-    let written = serde_json::to_vec(standing).map_err(io::Error::from).and_then(|text| {
-        create_private_file(&fresh)?.write_all(&text)?;
-        fs::rename(&fresh, path)
-    });
+    let written = serde_json::to_vec(standing).map_err(io::Error::from);
+    let written = written.and_then(|text| replace(path, &text));
     if let Err(error) = written {
         let path = path.display();
         debug!(%path, %error, "the last event is not kept");

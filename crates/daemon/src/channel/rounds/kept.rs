@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
-use csa_relaystore::disk::create_private_file;
 use serde::{Deserialize, Serialize};
 use tracing::debug;
 
 use super::result::{LastRound, differing};
 use crate::host::now_micros;
+use crate::host::replaced_file::replace;
 use crate::observe::view::DifferingTableView;
 use crate::verify::{Outcome, Saved, TableReport, VerifyReport};
 
@@ -54,11 +54,8 @@ impl Kept {
     /// Replaces the file as a whole; a crash leaves the old one or the new one.
     pub(super) fn write(&self, directory: &Path) {
         let path = directory.join(FILE);
-        let fresh = path.with_extension("json.new");
-        let written = serde_json::to_vec(self).map_err(io::Error::from).and_then(|text| {
-            create_private_file(&fresh)?.write_all(&text)?;
-            fs::rename(&fresh, &path)
-        });
+        let written = serde_json::to_vec(self).map_err(io::Error::from);
+        let written = written.and_then(|text| replace(&path, &text));
         if let Err(error) = written {
             let path = path.display();
             debug!(%path, %error, "the state of the comparison is not kept");
@@ -97,9 +94,7 @@ impl Kept {
         }
         self.last = Some(last);
     }
-}
 
-impl Kept {
     /// Returns the tables that differed before, and whose rows changed too often to be compared now.
     fn undecided(&self, report: &VerifyReport) -> Vec<DifferingTableView> {
         let unstable = report.tables.iter().filter(|table| table.outcome == Outcome::Unstable);

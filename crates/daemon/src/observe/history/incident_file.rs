@@ -1,14 +1,15 @@
 //! The incidents of a channel on disk, so that a restart of the daemon does not hide them: a file of JSON
 //! lines in the channel's part of `state_dir`.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use csa_relaystore::disk::{create_private_file, make_private};
+use csa_relaystore::disk::make_private;
 use tracing::warn;
 
 use super::incidents::Incident;
+use crate::host::replaced_file::replace;
 
 /// Far more than the incidents that are kept: a longer file is not ours.
 const BYTES_MAX: u64 = 4 << 20;
@@ -81,13 +82,13 @@ pub(super) fn write<'a>(
         serde_json::to_writer(&mut text, incident)?;
         text.push(b'\n');
     }
-    let fresh = path.with_extension("jsonl.new");
-    create_private_file(&fresh)?.write_all(&text)?;
-    fs::rename(&fresh, path)
+    replace(path, &text)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::observe::view::ChannelState;
 

@@ -6,10 +6,11 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use csa_relaystore::disk::{create_private_file, make_private};
+use csa_relaystore::disk::make_private;
 
 use super::SECONDS_MAX;
 use super::sample::HistorySample;
+use crate::host::replaced_file::replace;
 
 /// Seconds of a line.
 const SECONDS: u64 = 10;
@@ -127,9 +128,7 @@ impl Writing {
     /// Appends, or replaces the file as a whole. Nothing is synced: charts are no reason to wait for a disk.
     pub(super) fn write(&self) -> io::Result<()> {
         if self.replaces || !self.path.exists() {
-            let fresh = self.path.with_extension("jsonl.new");
-            create_private_file(&fresh)?.write_all(&self.text)?;
-            return fs::rename(&fresh, &self.path);
+            return replace(&self.path, &self.text);
         }
         OpenOptions::new().append(true).open(&self.path)?.write_all(&self.text)
     }
