@@ -241,13 +241,14 @@ impl DaemonBuilder {
 /// Returns a port on which nothing listens at this moment.
 ///
 /// It lies below the range from which the kernel assigns ports to clients, so no client takes it from a server that is
-/// down for a while. It also lies below those of the servers in the sandbox.
+/// down for a while. It also lies below those of the servers in the sandbox, and above all that browsers refuse
+/// (10080 is the last one, <https://fetch.spec.whatwg.org/#port-blocking>).
 ///
 /// # Panics
 /// If there is none.
 #[must_use]
 pub fn free_port() -> u16 {
-    const PORTS: std::ops::Range<u16> = 5_000..15_000;
+    const PORTS: std::ops::Range<u16> = 10_100..15_000;
     let drawn = std::iter::repeat_with(|| rand::random_range(PORTS)).take(1_000);
     let mut free = drawn.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
     free.next().expect("a free port")

@@ -28,15 +28,11 @@ pub fn tool(name: &str) -> Command {
 #[must_use]
 pub fn browse(url: &str, milliseconds: u32) -> (String, String) {
     let profile = TempDir::with_prefix("csa-chromium-").expect("a temporary directory");
-    // Browsers refuse some ports (6000, for example), and a test gets any free one.
-    let port: String =
-        url.split(':').nth(2).unwrap_or("").chars().take_while(char::is_ascii_digit).collect();
     let shown = tool("chromium")
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
         .args(["--no-first-run", "--no-proxy-server", "--enable-logging=stderr", "--dump-dom"])
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(format!("--virtual-time-budget={milliseconds}"))
-        .arg(format!("--explicitly-allowed-ports={port}"))
         .arg(url)
         .output()
         .expect("running the browser");
