@@ -91,22 +91,33 @@ pub struct ForeignKey {
 /// parent. Tables in a cycle or below one, and those that refer to themselves, have no rank.
 #[must_use]
 pub fn foreign_key_ranks<T: Eq + std::hash::Hash + Copy>(references: &[(T, T)]) -> HashMap<T, u32> {
-    let mut ranks = HashMap::new();
-    let mut open: Vec<T> = references.iter().flat_map(|&(child, parent)| [child, parent]).collect();
-    let mut rank = 0;
-    loop {
-        let is_ready = |table: &T| {
-            references
-                .iter()
-                .filter(|(child, _)| child == table)
-                .all(|(_, parent)| ranks.contains_key(parent))
-        };
-        let ready: Vec<T> = open.iter().copied().filter(is_ready).collect();
-        if ready.is_empty() {
-            return ranks;
-        }
-        open.retain(|table| !ready.contains(table));
-        ranks.extend(ready.into_iter().map(|table| (table, rank)));
-        rank += 1;
+    // Of each table, the references to parents that have no rank yet.
+    let mut open: HashMap<T, usize> = HashMap::new();
+    let mut children: HashMap<T, Vec<T>> = HashMap::new();
+    for &(child, parent) in references {
+        open.entry(parent).or_default();
+        *open.entry(child).or_default() += 1;
+        children.entry(parent).or_default().push(child);
     }
+    let mut ranks = HashMap::new();
+    let is_ready = |(table, open): (&T, &usize)| (*open == 0).then_some(*table);
+    let mut ready: Vec<T> = open.iter().filter_map(is_ready).collect();
+    for rank in 0.. {
+        if ready.is_empty() {
+            break;
+        }
+        let mut next = Vec::new();
+        for table in ready {
+            ranks.insert(table, rank);
+            for child in children.remove(&table).unwrap_or_default() {
+                let Some(open) = open.get_mut(&child) else { continue };
+                *open -= 1;
+                if *open == 0 {
+                    next.push(child);
+                }
+            }
+        }
+        ready = next;
+    }
+    ranks
 }
