@@ -139,11 +139,15 @@ impl Mover<'_> {
                 self.forward().name
             )));
         }
-        self.daemon.tell(&format!(
-            "the last rows of {} are equal ({})",
-            counted(compared.tables, "table"),
-            counted(compared.rows, "row")
-        ));
+        self.daemon.tell(&match compared.tables {
+            0 => "no rows were compared: no table with a key was changed lately, or time ran out"
+                .to_owned(),
+            tables => format!(
+                "the last rows of {} are equal ({})",
+                counted(tables, "table"),
+                counted(compared.rows, "row")
+            ),
+        });
         Ok(())
     }
 
