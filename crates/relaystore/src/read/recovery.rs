@@ -48,7 +48,7 @@ pub(crate) struct Recovered {
 }
 
 /// More than nearly every header has.
-const HEADER_LEN_USUAL: u64 = 1 << 20;
+const HEADER_LEN_USUAL: u64 = 64 << 10;
 /// The largest header; GTID sets of thousands of sources fit.
 const HEADER_LEN_MAX: u64 = 64 << 20;
 
@@ -202,14 +202,20 @@ pub(crate) fn read_header(
 ) -> Result<std::result::Result<Segment, HeaderError>> {
     let len = file.size().map_err(io("reading", path))?;
     let parse = |len: u64| {
-        let bytes = file.read_start(len).map_err(io("reading", path))?;
+        let bytes = file.read_start(len.min(HEADER_LEN_MAX)).map_err(io("reading", path))?;
         Ok(SegmentHeader::parse(&bytes))
     };
-    let mut parsed = parse(len.min(HEADER_LEN_USUAL))?;
-    if len > HEADER_LEN_USUAL && matches!(parsed, Err(HeaderError::Damaged("header is cut short")))
-    {
-        parsed = parse(len.min(HEADER_LEN_MAX))?;
-    }
+    let mut wanted = HEADER_LEN_USUAL;
+    let parsed = loop {
+        match parse(len.min(wanted))? {
+            Err(HeaderError::Damaged("header is cut short"))
+                if wanted < len.min(HEADER_LEN_MAX) =>
+            {
+                wanted *= 16;
+            }
+            parsed => break parsed,
+        }
+    };
     Ok(parsed.map(|(header, header_len)| Segment {
         header,
         header_len: header_len as u64,

@@ -15,7 +15,9 @@ use super::file::as_event;
 
 type Result<T> = std::result::Result<T, RecordingError>;
 
+/// Bytes that are read at once; the first ones are enough for what lies before a file.
 const CHUNK: usize = 1 << 20;
+const FIRST_CHUNK: usize = 32 << 10;
 
 /// The binary logs of one server in a directory, in the order of their names.
 #[derive(Debug)]
@@ -36,6 +38,7 @@ struct PlainFile {
     path: PathBuf,
     file: File,
     parser: BinlogFileParser,
+    chunk: usize,
 }
 
 impl DirectoryStream {
@@ -200,7 +203,8 @@ impl DirectoryStream {
 impl PlainFile {
     async fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).await.map_err(|error| wrong(path, error))?;
-        Ok(Self { path: path.to_owned(), file, parser: BinlogFileParser::new() })
+        let parser = BinlogFileParser::new();
+        Ok(Self { path: path.to_owned(), file, parser, chunk: FIRST_CHUNK })
     }
 
     async fn next(&mut self) -> Result<Option<FileEvent>> {
@@ -210,7 +214,7 @@ impl PlainFile {
             if event.is_some() {
                 return Ok(event);
             }
-            chunk.resize(CHUNK, 0);
+            chunk.resize(std::mem::replace(&mut self.chunk, CHUNK), 0);
             let read =
                 self.file.read(&mut chunk).await.map_err(|error| wrong(&self.path, error))?;
             if read == 0 {
