@@ -246,10 +246,13 @@ impl Archive {
 
     async fn list(&self, folder: &Path) -> Result<Vec<ObjectMeta>> {
         let what = format!("listing {folder}");
-        let listed = self.store.list(Some(folder)).try_collect();
+        let mut listed = self.store.list(Some(folder));
+        let mut objects = Vec::new();
         // A long list comes in many answers.
-        let listed = tokio::time::timeout(PATIENCE * 10, listed).await;
-        listed.map_err(|_| self.away(&what, "no answer"))?.map_err(|error| self.of(&what, &error))
+        while let Some(object) = self.within(&what, listed.try_next()).await? {
+            objects.push(object);
+        }
+        Ok(objects)
     }
 
     async fn within<T>(

@@ -9,7 +9,8 @@ use tracing::{info, warn};
 use super::ArchiveOptions;
 use crate::archive::store::{Archive, Result};
 
-/// Time after which a channel begins without an answer of the archive.
+/// Time after which a channel begins without an answer of the archive. One that answers may take longer: its list of files
+/// may be long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns the part of `executed` after which a channel receives, so that its archive gets the rest. The source has
@@ -21,21 +22,14 @@ pub(crate) async fn begin(
     all: &GtidSet,
     purged: &GtidSet,
 ) -> GtidSet {
-    let archived = async {
-        let archive = Archive::open(&options.location, channel)?;
-        match archive.histories().await?.pop() {
-            Some(last) => Result::Ok(archive.history(&last).end().await?.archived),
-            None => Ok(GtidSet::new()),
-        }
-    };
-    let archived = match tokio::time::timeout(PATIENCE, archived).await {
-        Ok(Ok(archived)) => archived,
-        Ok(Err(error)) => {
-            warn!(%error, "the archive does not say where it ends");
+    let archived = match archived(options, channel).await {
+        Ok(Some(archived)) => archived,
+        Ok(None) => {
+            warn!(seconds = PATIENCE.as_secs(), "the archive does not say where it ends");
             return executed.clone();
         }
-        Err(_) => {
-            warn!(seconds = PATIENCE.as_secs(), "the archive does not say where it ends");
+        Err(error) => {
+            warn!(%error, "the archive does not say where it ends");
             return executed.clone();
         }
     };
@@ -45,6 +39,18 @@ pub(crate) async fn begin(
         info!(transactions = %again.brief(), "the target has these, and the archive lacks them: they are received for it");
     }
     begin
+}
+
+/// Returns what is archived; `None` if the archive does not answer.
+async fn archived(options: &ArchiveOptions, channel: &str) -> Result<Option<GtidSet>> {
+    let archive = Archive::open(&options.location, channel)?;
+    let Ok(histories) = tokio::time::timeout(PATIENCE, archive.histories()).await else {
+        return Ok(None);
+    };
+    match histories?.pop() {
+        Some(last) => Ok(Some(archive.history(&last).end().await?.archived)),
+        None => Ok(Some(GtidSet::new())),
+    }
 }
 
 /// Decides the place. Pure.
