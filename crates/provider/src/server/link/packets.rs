@@ -158,10 +158,7 @@ impl Packets {
                         return Ok(false);
                     };
                     if sequence != self.sequence {
-                        return Err(LinkError::Protocol(format!(
-                            "packet {sequence} instead of {}",
-                            self.sequence
-                        )));
+                        return Err(self.out_of_order(sequence));
                     }
                     let len = u32::from_le_bytes([a, b, c, 0]) as usize;
                     // Before memory is reserved: a length is only a claim.
@@ -195,6 +192,17 @@ impl Packets {
                 return Ok(true);
             }
         }
+    }
+
+    /// Returns the error for a packet with another number. A server that ends a session says why in a packet of its own,
+    /// which may cross the next command.
+    fn out_of_order(&self, sequence: u8) -> LinkError {
+        let farewell = self.incoming.get(HEADER_BYTES..).unwrap_or_default();
+        if sequence == 0 && farewell.first() == Some(&0xff) {
+            let text = format!("the server has ended the session: {}", server_error(farewell));
+            return std::io::Error::new(std::io::ErrorKind::ConnectionAborted, text).into();
+        }
+        LinkError::Protocol(format!("packet {sequence} instead of {}", self.sequence))
     }
 
     /// Forgets a packet that was whole, and its share of the bytes read ahead: their buffer is used again once
