@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use csa_applier::{Answer, Connector, Linked, Pending, TargetLink, TargetOptions};
-use csa_provider::server::link::{Limits, Row};
+use csa_provider::server::link::{Limits, NextRows, Row, RowPart};
 use csa_relaystore::disk::{FileSystem, MemoryFs, StoredFile};
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep_until};
@@ -261,6 +261,17 @@ impl TargetLink for Link {
             let rows = match self.life.effect("query", query.as_bytes()) {
                 true => self.link.query(query, limits).await,
                 false => std::future::pending().await,
+            };
+            self.life.unstalled().await;
+            rows
+        })
+    }
+
+    fn next_rows(&mut self, part: RowPart) -> Pending<'_, Linked<NextRows>> {
+        Box::pin(async move {
+            let rows = match self.life.is_over() {
+                false => self.link.next_rows(part).await,
+                true => std::future::pending().await,
             };
             self.life.unstalled().await;
             rows

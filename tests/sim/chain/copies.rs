@@ -8,7 +8,7 @@ use csa_applier::{
     Answer, Connector, Executor, Linked, Pending, Target, TargetGtids, TargetLink, TargetOptions,
 };
 use csa_daemon::driven::{CopyFailure, CopyScale, DrivenCopy};
-use csa_provider::server::link::{Limits, LinkError, Row};
+use csa_provider::server::link::{Limits, LinkError, NextRows, Row, RowPart};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom as _;
@@ -372,6 +372,10 @@ impl TargetLink for PatientLink {
 
     fn query<'a>(&'a mut self, query: &'a str, limits: Limits) -> Pending<'a, Linked<Vec<Row>>> {
         Box::pin(heard(self.0.query(query, limits)))
+    }
+
+    fn next_rows(&mut self, part: RowPart) -> Pending<'_, Linked<NextRows>> {
+        Box::pin(heard(self.0.next_rows(part)))
     }
 
     fn quit(self: Box<Self>) -> Pending<'static, ()> {

@@ -1,7 +1,9 @@
 //! The client's side of a connection.
 
+use std::collections::VecDeque;
+
 use csa_applier::{Answer, Connector, Error, Linked, Pending, TargetLink, TargetOptions};
-use csa_provider::server::link::{Limits, LinkError, Row};
+use csa_provider::server::link::{Limits, LinkError, NextRows, Row, RowPart};
 use csa_provider::test_util::row_with_nulls;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -22,6 +24,8 @@ struct Connection {
     /// Statements of a packet in which some follow a BINLOG statement: the OK to that one lacks the
     /// more-results flag, so the client has to count.
     unannounced: Option<usize>,
+    /// Rows of an answer that is read in parts.
+    unread: VecDeque<Row>,
 }
 
 impl Connector for Server {
@@ -64,13 +68,14 @@ impl Server {
         };
         let (requests, receiver) = mpsc::unbounded_channel();
         Session::serve(self.clone(), id, ended.cancelled_owned(), receiver);
-        Ok(Box::new(Connection { id: number, requests, reply: None, unannounced: None }))
+        let (reply, unannounced, unread) = (None, None, VecDeque::new());
+        Ok(Box::new(Connection { id: number, requests, reply, unannounced, unread }))
     }
 }
 
 impl Connection {
     fn send(&mut self, packet: String) -> Linked<()> {
-        if self.reply.is_some() {
+        if self.reply.is_some() || !self.unread.is_empty() {
             return Err(LinkError::OutOfStep);
         }
         let statements = sql::split(&packet);
@@ -103,6 +108,17 @@ impl Connection {
         }
         answers
     }
+
+    /// Returns the rows of the query that was sent.
+    async fn rows(&mut self) -> Linked<Vec<Row>> {
+        let answers = self.receive(0).await?;
+        let rows = answers.into_iter().flat_map(|answer| answer.shown);
+        let shown = |values: Vec<String>| {
+            let values = values.iter().map(|text| (text != NULL).then_some(text.as_str()));
+            row_with_nulls(&values.collect::<Vec<_>>())
+        };
+        Ok(rows.map(shown).collect())
+    }
 }
 
 impl TargetLink for Connection {
@@ -127,13 +143,17 @@ impl TargetLink for Connection {
     fn query<'a>(&'a mut self, query: &'a str, _: Limits) -> Pending<'a, Linked<Vec<Row>>> {
         Box::pin(async {
             self.send(query.to_owned())?;
-            let answers = self.receive(0).await?;
-            let rows = answers.into_iter().flat_map(|answer| answer.shown);
-            let shown = |values: Vec<String>| {
-                let values = values.iter().map(|text| (text != NULL).then_some(text.as_str()));
-                row_with_nulls(&values.collect::<Vec<_>>())
-            };
-            Ok(rows.map(shown).collect())
+            self.rows().await
+        })
+    }
+
+    fn next_rows(&mut self, part: RowPart) -> Pending<'_, Linked<NextRows>> {
+        Box::pin(async move {
+            if self.unread.is_empty() {
+                self.unread = self.rows().await?.into();
+            }
+            let rows = self.unread.drain(..part.rows.min(self.unread.len())).collect();
+            Ok(NextRows { rows, has_more: !self.unread.is_empty() })
         })
     }
 

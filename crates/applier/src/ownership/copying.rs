@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::seams::unhurried;
 use csa_provider::sql_text::quote;
 use tracing::info;
 
@@ -444,7 +445,7 @@ impl CopyClaim {
 /// Takes the lock of a channel.
 async fn hold(target: &Target, channel: &str) -> Result<Session> {
     let mut session = bookkeeping::connect(target).await?;
-    session.end_when_idle(IDLE_LIMIT).await?;
+    session.end_when_idle(unhurried(IDLE_LIMIT)).await?;
     // Unlike a daemon, a copy has no sessions of an earlier life: whoever holds the lock may still write.
     let identity = format!("{NOBODY} {}", session.id());
     if !is_planted(Bug::CopyUnlocked) {

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use csa_provider::server::link::{Budget, Limits, Link, LinkError, Row, Side};
+use csa_provider::server::link::{Budget, Limits, Link, LinkError, NextRows, Row, RowPart, Side};
 use tokio::time::Instant;
 
 use super::answer::{Answer, Warning};
@@ -37,6 +37,9 @@ pub trait TargetLink: Debug + Send {
 
     /// Returns the rows of one query.
     fn query<'a>(&'a mut self, query: &'a str, limits: Limits) -> Pending<'a, Linked<Vec<Row>>>;
+
+    /// Returns the next rows of one query that was begun with [`Self::begin`].
+    fn next_rows(&mut self, part: RowPart) -> Pending<'_, Linked<NextRows>>;
 
     /// Ends the connection; an error no longer matters.
     fn quit(self: Box<Self>) -> Pending<'static, ()>;
@@ -160,6 +163,10 @@ impl TargetLink for HungUp {
         Box::pin(async { Err(LinkError::Closed) })
     }
 
+    fn next_rows(&mut self, _: RowPart) -> Pending<'_, Linked<NextRows>> {
+        Box::pin(async { Err(LinkError::Closed) })
+    }
+
     fn quit(self: Box<Self>) -> Pending<'static, ()> {
         Box::pin(async {})
     }
@@ -196,6 +203,10 @@ impl TargetLink for Link {
 
     fn query<'a>(&'a mut self, query: &'a str, limits: Limits) -> Pending<'a, Linked<Vec<Row>>> {
         Box::pin(Link::query(self, query, limits))
+    }
+
+    fn next_rows(&mut self, part: RowPart) -> Pending<'_, Linked<NextRows>> {
+        Box::pin(Link::next_rows(self, part))
     }
 
     fn quit(self: Box<Self>) -> Pending<'static, ()> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use csa_provider::server::link::{Limits, LinkError, Row};
+use csa_provider::server::link::{Limits, LinkError, NextRows, Row, RowPart};
 use csa_provider::test_util::row;
 use parking_lot::Mutex;
 
@@ -180,6 +180,10 @@ impl TargetLink for Connection {
     ) -> Pending<'a, std::result::Result<Vec<Row>, LinkError>> {
         let rows = self.rows(query);
         Box::pin(async { Ok(rows) })
+    }
+
+    fn next_rows(&mut self, _: RowPart) -> Pending<'_, std::result::Result<NextRows, LinkError>> {
+        panic!("not in the script: rows in parts")
     }
 
     fn quit(self: Box<Self>) -> Pending<'static, ()> {

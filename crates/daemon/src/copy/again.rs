@@ -16,7 +16,7 @@ use super::begin::{Begun, Interrupted, all_rows, choose, look_at};
 use super::chunked::{self, Chunked};
 use super::copying::{CopiedRows, Copying, Report};
 use super::definitions::{self, ProgramKind, qualified};
-use super::end::changes_end;
+use super::end::{changes_end, keeping};
 use super::error::{CopyError, Result};
 use super::later::Later;
 use super::options::{CopyObserver, CopyOptions, check_gtids, connect_source};
@@ -56,9 +56,13 @@ pub(crate) async fn copy_again(
     check_gtids(&options.copy)?;
     let begun = Instant::now();
     let (server, watcher) = connect_source(&options.copy).await?;
-    let (claim, executed) =
+    let (mut claim, executed) =
         CopyClaim::take_stopped(&options.copy.target, &options.copy.channel).await?;
-    options.copy.pace.look_at(server, options.copy.source_slowdown).await;
+    let look = async {
+        options.copy.pace.look_at(server, options.copy.source_slowdown).await;
+        Ok(())
+    };
+    keeping(&mut claim, look).await?;
     let report = Report { begun, observer, pace: &options.copy.pace };
     let copying = Copying::of(&options.copy, claim, server, watcher, report).await?;
     let again = Again { options, selection, executed, copying };
@@ -115,8 +119,8 @@ impl Again<'_> {
             self.copying.note_seen().await?;
             return Ok((rows, None));
         }
-        let Copying { watcher, last_look, .. } = &mut self.copying;
-        Ok((rows, Some(changes_end(&begun, watcher, last_look).await?)))
+        let Copying { claim, watcher, last_look, .. } = &mut self.copying;
+        Ok((rows, Some(keeping(claim, changes_end(&begun, watcher, last_look)).await?)))
     }
 
     /// Refuses a source that lacks what was applied, such as a replica of the real one that lags.
@@ -303,19 +307,23 @@ impl Again<'_> {
     /// copied loses its triggers.
     async fn make_tables(&mut self, begun: &Begun, later: Later) -> Result<()> {
         let later = Later { tables: Vec::new(), ..later }.text();
-        let writer = &mut self.copying.writer;
+        let Copying { claim, writer, .. } = &mut self.copying;
         if self.options.integers.is_some() {
             for trigger in &begun.definitions.programs {
                 writer.run(&trigger.removal()).await?;
             }
-            return Ok(self.copying.claim.made_tables(&later).await?);
+            return Ok(claim.made_tables(&later).await?);
         }
-        for name in begun.plan.tables.keys() {
-            writer.drop_table(name).await?;
-        }
-        for statement in &begun.definitions.before {
-            writer.run(statement).await?;
-        }
-        Ok(self.copying.claim.made_tables(&later).await?)
+        let tables = async {
+            for name in begun.plan.tables.keys() {
+                writer.drop_table(name).await?;
+            }
+            for statement in &begun.definitions.before {
+                writer.run(statement).await?;
+            }
+            Ok(())
+        };
+        keeping(claim, tables).await?;
+        Ok(claim.made_tables(&later).await?)
     }
 }

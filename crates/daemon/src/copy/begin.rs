@@ -10,6 +10,7 @@ use tracing::info;
 
 use super::chunked::{self, Chunked};
 use super::definitions::{self, Definitions, Program};
+use super::end::keeping;
 use super::error::{CopyError, Result};
 use super::later::Later;
 use super::options::CopyOptions;
@@ -171,25 +172,41 @@ pub(super) async fn interrupted(
     let (ranges, epoch) = claim.take_ranges().await?;
     let made: BTreeSet<TableName> =
         claim.unfinished().await?.into_iter().map(TableName::from).collect();
+    let tables = ranges.iter().map(|range| range.table.clone().into()).collect();
+    let begun = begun_before(options, selection, source, state, made, tables);
+    let Some(begun) = keeping(claim, begun).await? else {
+        begins_again("definitions on the source have changed");
+        return Ok(None);
+    };
+    Ok(Some(Interrupted { begun, ranges, epoch, has_rounds: false, deletes: false }))
+}
+
+/// Reads again what an interrupted copy began with: it made the tables `made`, and those of them in `chunked` in
+/// chunks. Returns `None` if something is defined in another way by now.
+async fn begun_before(
+    options: &CopyOptions,
+    selection: &dyn TableSelection,
+    source: &mut VerifySession,
+    state: CopyState,
+    made: BTreeSet<TableName>,
+    chunked: BTreeSet<TableName>,
+) -> Result<Option<Begun>> {
     let mut plan = plan::read(options, source, selection, &Scope::default(), &made).await?;
     // What was made on the source meanwhile comes with the stream.
     plan.tables.retain(|name, _| made.contains(name));
     let names: Vec<TableName> = plan.tables.keys().cloned().collect();
-    let tables = ranges.iter().map(|range| range.table.clone().into()).collect();
-    let definitions = definitions::read(source, &plan.schemas, &names, &tables).await;
+    let definitions = definitions::read(source, &plan.schemas, &names, &chunked).await;
     let definitions = match definitions {
         Err(error) if !error.is_definition_change() => return Err(error.into()),
         other => other.ok().filter(|found| found.digest() == state.definitions),
     };
     let Some(definitions) = definitions.filter(|_| names.len() == made.len()) else {
-        begins_again("definitions on the source have changed");
         return Ok(None);
     };
     let rows = all_rows(source, &plan).await?;
     let cascading = chunked::cascading(source).await?;
-    let chunked = Chunked { tables, cascading, why_none: None };
-    let begun = Begun { plan, chunked, definitions, rows, executed: state.executed };
-    Ok(Some(Interrupted { begun, ranges, epoch, has_rounds: false, deletes: false }))
+    let chunked = Chunked { tables: chunked, cascading, why_none: None };
+    Ok(Some(Begun { plan, chunked, definitions, rows, executed: state.executed }))
 }
 
 /// Returns the reason why chunks of this source do not fit to those of the interrupted copy, and the reason why a

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use csa_applier::{CopyClaim, CopyRange, CopyState, Target};
 use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::seams::unhurried;
 use csa_provider::server::link::Side;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -72,19 +73,26 @@ impl<'a> Copying<'a> {
     ) -> Result<CopiedRows> {
         let mut sources = self.sources().await?;
         let Self { options, claim, watcher, last_look, writer, report, .. } = self;
-        let mut begun =
-            begin::begin(options, selection, dropped, watcher, &mut sources, last_look).await?;
+        let begins = begin::begin(options, selection, dropped, watcher, &mut sources, last_look);
+        let mut begun = keeping(claim, begins).await?;
         report.observer.begins_after(&begun.executed);
         report.show(CopyStep::Tables, &begun.plan, None);
         let names: Vec<_> = begun.plan.tables.keys().cloned().map(Into::into).collect();
         claim.note(&names).await?;
-        for statement in &begun.definitions.before {
-            writer.run(statement).await?;
+        let tables = async {
+            for statement in &begun.definitions.before {
+                writer.run(statement).await?;
+            }
+            work::whole(&mut begun, &mut sources, options).await
+        };
+        let (work, chunks) = keeping(claim, tables).await?;
+        let compares = chunks.is_empty() && self.options.compares;
+        let mut lanes = self.lanes(sources, None).await?;
+        for lane in &mut lanes {
+            lane.keeps_snapshot = compares;
         }
-        let (work, chunks) = work::whole(&mut begun, &mut sources, options).await?;
-        let lanes = self.lanes(sources, None).await?;
         let mut lanes = self.copy_rows(lanes, &begun, &work).await?;
-        if chunks.is_empty() && self.options.compares {
+        if compares {
             self.report.show(CopyStep::Comparison, &begun.plan, Some(&work));
             lanes = keeping(&mut self.claim, compared::compare(lanes, &work)).await?;
         }
@@ -173,7 +181,8 @@ impl<'a> Copying<'a> {
             let target = TargetWriter::connect(&self.options.target).await?;
             let pace = Arc::clone(&self.options.pace);
             let (turn, held) = (turn.clone(), self.claim.held());
-            lanes.push(Lane { source, target, turn, held, pace, limits: self.options.limits });
+            let (keeps_snapshot, limits) = (false, self.options.limits);
+            lanes.push(Lane { source, target, turn, keeps_snapshot, held, pace, limits });
         }
         Ok(lanes)
     }
@@ -207,7 +216,7 @@ impl<'a> Copying<'a> {
                 },
                 _ = tick.tick() => {
                     self.report.show(CopyStep::Rows, &begun.plan, Some(work));
-                    if pinged.elapsed() >= PING {
+                    if pinged.elapsed() >= unhurried(PING) {
                         pinged = Instant::now();
                         match in_chunks {
                             true => self.note_seen().await?,
@@ -243,7 +252,10 @@ impl<'a> Copying<'a> {
         let not_made = keeping(claim, keys_and_programs).await?;
         let until = match is_whole {
             true => None,
-            false => Some(changes_end(&begun, &mut self.watcher, &mut self.last_look).await?),
+            false => {
+                let end = changes_end(&begun, &mut self.watcher, &mut self.last_look);
+                Some(keeping(&mut self.claim, end).await?)
+            }
         };
         self.watcher.close().await;
         self.writer.close().await;

@@ -3,6 +3,7 @@
 use csa_applier::{Converging, ConvergingTables, CopyClaim, Target};
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::seams::unhurried;
 
 use super::begin::{Begun, PREPARED, check_prepared};
 use super::definitions::{self, Program};
@@ -159,7 +160,7 @@ pub(super) async fn keeping<T>(
     loop {
         tokio::select! {
             done = &mut work => return done,
-            () = tokio::time::sleep(PING) => claim.ping().await?,
+            () = tokio::time::sleep(unhurried(PING)) => claim.ping().await?,
         }
     }
 }

@@ -38,6 +38,7 @@ use tokio::time::Instant;
 pub(crate) use again::{AgainOptions, RoundEnd, copy_again};
 pub(crate) use clone::{CloneOptions, CloneSummary, clone};
 use copying::{Copying, Report};
+use end::keeping;
 pub(crate) use end::{complete, converging_tables, copied_tables, lacks_tables, make_missing};
 pub(crate) use error::CopyError;
 use error::Result;
@@ -85,9 +86,13 @@ pub(crate) async fn copy(
 ) -> std::result::Result<CopySummary, CopyError> {
     check_gtids(options)?;
     let begun = Instant::now();
-    let claim = CopyClaim::take(&options.target, &options.channel).await?;
-    let (server, watcher) = connect_source(options).await?;
-    options.pace.look_at(server, options.source_slowdown).await;
+    let mut claim = CopyClaim::take(&options.target, &options.channel).await?;
+    let source = async {
+        let (server, watcher) = connect_source(options).await?;
+        options.pace.look_at(server, options.source_slowdown).await;
+        Ok((server, watcher))
+    };
+    let (server, watcher) = keeping(&mut claim, source).await?;
     let copied = make(
         options,
         selection,
@@ -191,8 +196,12 @@ async fn drop_unfinished(
     let unfinished: BTreeSet<TableName> =
         claim.unfinished().await?.into_iter().map(TableName::from).collect();
     claim.forget_ranges().await?;
-    for table in &unfinished {
-        writer.drop_table(table).await?;
-    }
+    let drops = async {
+        for table in &unfinished {
+            writer.drop_table(table).await?;
+        }
+        Ok(())
+    };
+    keeping(claim, drops).await?;
     Ok(unfinished)
 }

@@ -170,7 +170,7 @@ pub(super) fn parts_between((first, last): (i128, i128), options: &CopyOptions) 
     let rows = (last - first).unsigned_abs() as u64;
     let wanted = parts_wanted(Estimate { rows, ..Estimate::default() }, options);
     let ranges = bounded_ranges(first, last, wanted as u32);
-    (0..).zip(ranges).map(|(number, range)| Part { number, range, rows: 0 }).collect()
+    (0..).zip(ranges).map(|(number, range)| Part { number, range }).collect()
 }
 
 /// Divides a table: a large one with a key of integers into ranges, without reading it.
@@ -197,5 +197,5 @@ pub(super) async fn parts(
     let number = |place: usize| ends.get(place)?.as_ref()?.parse::<i128>().ok();
     let (Some(least), Some(most)) = (number(0), number(1)) else { return Ok(whole) };
     let ranges = ranges(least, most, wanted as u32);
-    Ok((0..).zip(ranges).map(|(number, range)| Part { number, range, rows: 0 }).collect())
+    Ok((0..).zip(ranges).map(|(number, range)| Part { number, range }).collect())
 }

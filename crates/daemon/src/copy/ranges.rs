@@ -69,7 +69,7 @@ pub(super) fn noted(table: &TableName, part: &Part) -> CopyRange {
 pub(super) fn left(range: &CopyRange) -> Result<Option<Part>, serde_json::Error> {
     let Some(text) = &range.left else { return Ok(None) };
     let Left { after, through } = serde_json::from_str(text)?;
-    Ok(Some(Part { number: range.number, range: KeyRange { after, through }, rows: 0 }))
+    Ok(Some(Part { number: range.number, range: KeyRange { after, through } }))
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
             KeyRange { after: key("it's \"a\" \\ \u{1F600}"), through: None },
             KeyRange { after: key("\0"), through: key("b") },
         ] {
-            let part = Part { number: 3, range, rows: 0 };
+            let part = Part { number: 3, range };
             assert_eq!(left(&noted(&table, &part)).unwrap(), Some(part));
         }
         let turn = Turn { channel: "shop".to_owned(), epoch: 4, has_rounds: false, deletes: false };

@@ -40,8 +40,6 @@ pub(super) struct Part {
     /// Its place among the parts of its table.
     pub(super) number: u32,
     pub(super) range: KeyRange,
-    /// Rows read, by which a table without a key continues.
-    pub(super) rows: u64,
 }
 
 impl TableRows {
@@ -114,15 +112,12 @@ impl TableRows {
         self.sql.digest(&KeyRange::default())
     }
 
-    /// Returns the query for the next rows of a part.
+    /// Returns the query for the next rows of a part, or for all rows of a table without a key: it could only continue
+    /// by reading again what it has read.
     pub(super) fn query(&self, part: &Part, rows: u64) -> String {
         match self.has_key {
             true => self.sql.values(&self.values, &part.range, rows),
-            // In one snapshot, a scan of the whole table has the same order each time.
-            false => format!(
-                "SELECT {} FROM {} USE INDEX () LIMIT {rows} OFFSET {}",
-                self.values, self.table, part.rows
-            ),
+            false => format!("SELECT {} FROM {} USE INDEX ()", self.values, self.table),
         }
     }
 
@@ -135,7 +130,6 @@ impl TableRows {
 
     /// Moves a part past the rows that were read.
     pub(super) fn advance(&self, part: &mut Part, rows: &[Row]) {
-        part.rows += rows.len() as u64;
         if let Some(key) = rows.last().filter(|_| self.has_key).and_then(|row| self.key(row)) {
             part.range.after = Some(key);
         }

@@ -140,9 +140,10 @@ pub(super) async fn whole(
 /// # Errors
 /// A range on the target can't be read.
 pub(super) fn remaining(begun: &mut Begun, ranges: &[CopyRange]) -> Result<Work> {
-    let mut of_tables: BTreeMap<TableName, Vec<Part>> = BTreeMap::new();
+    let mut of_tables: BTreeMap<TableName, (Vec<Part>, u64)> = BTreeMap::new();
     for range in ranges {
-        let parts = of_tables.entry(range.table.clone().into()).or_default();
+        let (parts, rows_copied) = of_tables.entry(range.table.clone().into()).or_default();
+        *rows_copied += range.rows;
         let part = left(range).map_err(|error| {
             CopyError::Refused(format!("left_to_copy in csa.copy_range can't be read: {error}"))
         })?;
@@ -151,13 +152,13 @@ pub(super) fn remaining(begun: &mut Begun, ranges: &[CopyRange]) -> Result<Work>
     let (mut tables, mut all) = (Vec::new(), Vec::new());
     let mut copied = CopiedTables::of(begun);
     for (name, estimate) in begun.plan.by_size() {
-        let Some((parts, rows)) = of_tables.remove(name).zip(copied.rows.remove(name)) else {
+        let Some(((parts, rows_copied), rows)) =
+            of_tables.remove(name).zip(copied.rows.remove(name))
+        else {
             continue;
         };
         let place = tables.len();
         let table = copied.table(name, estimate, rows, parts.len());
-        let is_of_table = |range: &&CopyRange| TableName::from(range.table.clone()) == *name;
-        let rows_copied = ranges.iter().filter(is_of_table).map(|range| range.rows).sum();
         table.rows_copied.store(rows_copied, Ordering::Relaxed);
         tables.push(table);
         all.extend(parts.into_iter().map(|part| (place, part)));

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use csa_applier::{Purpose, Target, TargetLink, TargetOptions, prelude};
 use csa_provider::server::ask::{TextRow, texts};
-use csa_provider::server::link::{FromRow, Limits, LinkError, Row, Side, rows_as};
+use csa_provider::server::link::{
+    FromRow, Limits, LinkError, NextRows, Row, RowPart, Side, rows_as,
+};
 use csa_provider::server::{Grants, Vendor, account_name};
 
 use super::error::{Result, VerifyError};
@@ -140,6 +142,18 @@ impl VerifySession {
     pub(crate) async fn texts(&mut self, query: &str) -> Result<Vec<TextRow>> {
         let rows: Vec<Row> = self.rows(query).await?;
         Ok(rows.into_iter().map(texts).collect())
+    }
+
+    /// Sends a query whose rows [`Self::next_texts`] returns, part by part.
+    pub(crate) async fn begin(&mut self, query: &str) -> Result<()> {
+        self.link.begin(query.as_bytes()).await.map_err(|error| self.error(error))
+    }
+
+    /// Returns the next rows of the query that was begun, and whether more may follow.
+    pub(crate) async fn next_texts(&mut self, part: RowPart) -> Result<(Vec<TextRow>, bool)> {
+        let next = self.link.next_rows(part).await.map_err(|error| self.error(error))?;
+        let NextRows { rows, has_more } = next;
+        Ok((rows.into_iter().map(texts).collect(), has_more))
     }
 
     /// Returns the rows of any number of columns without NULL.

@@ -30,6 +30,8 @@ pub(super) enum State {
     Idle,
     /// A result is expected.
     Answering,
+    /// More rows of so many columns are expected.
+    Rows(usize),
     /// Something was begun and not finished. If its future is dropped, this state remains, and the
     /// link can't be used again.
     Inside,
@@ -41,6 +43,21 @@ pub struct Outcome {
     pub affected_rows: u64,
     pub warnings: u16,
     more: bool,
+}
+
+/// A part of a result: it ends with the row that reaches one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowPart {
+    pub rows: usize,
+    pub bytes: usize,
+}
+
+/// The next rows of a result.
+#[derive(Debug, Default)]
+pub struct NextRows {
+    pub rows: Vec<Row>,
+    /// False once the result has ended.
+    pub has_more: bool,
 }
 
 /// The first packet of a result.
@@ -72,7 +89,7 @@ impl Link {
     ) -> Result<Option<Outcome>, LinkError> {
         match self.state {
             State::Idle => return Ok(None),
-            State::Inside => return Err(LinkError::OutOfStep),
+            State::Inside | State::Rows(_) => return Err(LinkError::OutOfStep),
             State::Answering => self.state = State::Inside,
         }
         let outcome = self.read_result(budget, &mut on_row).await;
@@ -99,31 +116,85 @@ impl Link {
         budget: &mut Budget<'_>,
         on_row: &mut impl FnMut(Row),
     ) -> Result<Outcome, LinkError> {
-        self.packets.allow(HEAD_BYTES_MAX);
-        let columns = match head(self.packets.look(self.silence).await?)? {
+        let columns = match self.read_head().await? {
             Head::Done(outcome) => {
                 budget.answer()?;
                 return Ok(outcome);
             }
             Head::Columns(count) => count,
         };
-        // Values are read by position, so columns need no real description.
-        let described: Arc<[Column]> =
-            (0..columns).map(|_| Column::new(ColumnType::MYSQL_TYPE_VAR_STRING)).collect();
-        // Column definitions, and an EOF packet after them unless it is deprecated.
-        for _ in 0..columns + usize::from(!self.deprecate_eof) {
-            self.packets.look(self.silence).await?;
-        }
-        let end_bytes = if self.deprecate_eof { END_BYTES_MAX } else { OLD_END_BYTES_MAX };
+        let described = described(columns);
         self.packets.allow(budget.row_bytes());
         loop {
             let packet = self.packets.look(self.silence).await?;
-            if packet.first() == Some(&END) && packet.len() < end_bytes {
+            if is_end(packet, self.deprecate_eof) {
                 return end(packet, self.deprecate_eof);
             }
             budget.row(packet.len(), columns)?;
             on_row(row(packet, &described)?);
         }
+    }
+
+    /// Reads the begin of a result up to its rows.
+    async fn read_head(&mut self) -> Result<Head, LinkError> {
+        self.packets.allow(HEAD_BYTES_MAX);
+        let head = head(self.packets.look(self.silence).await?)?;
+        if let Head::Columns(columns) = head {
+            // Column definitions, and an EOF packet after them unless it is deprecated.
+            for _ in 0..columns + usize::from(!self.deprecate_eof) {
+                self.packets.look(self.silence).await?;
+            }
+        }
+        Ok(head)
+    }
+
+    /// Returns the next rows of one query that was begun with [`Self::begin`]. The server holds back those that
+    /// follow until they are asked for.
+    ///
+    /// # Errors
+    /// The query failed; the link is lost; a row exceeds its limit, after which the link can't be used.
+    pub async fn next_rows(&mut self, part: RowPart) -> Result<NextRows, LinkError> {
+        let columns = match self.state {
+            State::Rows(columns) => Some(columns),
+            State::Answering => None,
+            State::Idle | State::Inside => return Err(LinkError::OutOfStep),
+        };
+        self.state = State::Inside;
+        let read = self.read_part(columns, part).await;
+        match &read {
+            Ok((_, Some(columns))) => self.state = State::Rows(*columns),
+            Ok((_, None)) | Err(LinkError::Server { .. }) => self.state = State::Idle,
+            Err(_) => {}
+        }
+        read.map(|(rows, columns)| NextRows { rows, has_more: columns.is_some() })
+    }
+
+    /// Returns the columns of the rows that follow; `None` after the last.
+    async fn read_part(
+        &mut self,
+        columns: Option<usize>,
+        part: RowPart,
+    ) -> Result<(Vec<Row>, Option<usize>), LinkError> {
+        let columns = match columns {
+            Some(columns) => columns,
+            None => match self.read_head().await? {
+                Head::Columns(columns) => columns,
+                Head::Done(_) => return Ok((Vec::new(), None)),
+            },
+        };
+        let described = described(columns);
+        self.packets.allow(Limits::LIST.row_bytes);
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        while rows.len() < part.rows && bytes < part.bytes {
+            let packet = self.packets.look(self.silence).await?;
+            if is_end(packet, self.deprecate_eof) {
+                end(packet, self.deprecate_eof)?;
+                return Ok((rows, None));
+            }
+            bytes += packet.len();
+            rows.push(row(packet, &described)?);
+        }
+        Ok((rows, Some(columns)))
     }
 
     /// Returns the rows of one query.
@@ -233,6 +304,16 @@ fn ok(reader: &mut Reader<'_>) -> Result<Outcome, Malformed> {
     reader.length_encoded("insert id")?;
     let status = reader.u16("status")?;
     Ok(Outcome { affected_rows, warnings: reader.u16("warnings")?, more: has_more(status) })
+}
+
+/// Values are read by position, so columns need no real description.
+fn described(columns: usize) -> Arc<[Column]> {
+    (0..columns).map(|_| Column::new(ColumnType::MYSQL_TYPE_VAR_STRING)).collect()
+}
+
+fn is_end(packet: &[u8], deprecate_eof: bool) -> bool {
+    let end_bytes = if deprecate_eof { END_BYTES_MAX } else { OLD_END_BYTES_MAX };
+    packet.first() == Some(&END) && packet.len() < end_bytes
 }
 
 fn end(packet: &[u8], deprecate_eof: bool) -> Result<Outcome, LinkError> {

@@ -1,7 +1,7 @@
 //! Statements of a session: results in a row, errors between them, packets of any length.
 
 use super::*;
-use crate::server::link::{Budget, Outcome, Purpose};
+use crate::server::link::{Budget, Outcome, Purpose, RowPart};
 use crate::source::connection::fake_source::{COM_QUERY, PACKET_BYTES_FULL};
 
 const MORE: u8 = 0x08;
@@ -167,4 +167,65 @@ async fn rows_of_another_kind_are_an_error_that_names_no_value() {
     let rows = link.query::<(String,)>("SELECT v", Limits::LIST).await.expect("text");
     assert_eq!(rows, [("secret".to_owned(),)]);
     script.await.expect("the script");
+}
+
+/// The values of the next rows, and whether more may follow.
+async fn next(
+    link: &mut Link,
+    rows: usize,
+    bytes: usize,
+) -> Result<(Vec<String>, bool), LinkError> {
+    let next = link.next_rows(RowPart { rows, bytes }).await?;
+    let values = next.rows.into_iter().flat_map(|row| texts(row)).flatten();
+    Ok((values.collect(), next.has_more))
+}
+
+#[tokio::test]
+async fn a_result_is_read_in_parts_of_rows_or_bytes() {
+    let (mut link, script) = session(async |mut source| {
+        assert_eq!(source.command().await[1..], *b"a");
+        source.columns(1).await;
+        for row in [&b"\x01a"[..], b"\x02bb", b"\x03ccc", b"\x01d"] {
+            source.send(row).await;
+        }
+        source.send(&[0xfe, 0, 0, 0, 0, 0, 0]).await;
+        assert_eq!(source.command().await[1..], *b"b");
+        source.columns(1).await;
+        source.send(b"\x01a").await;
+        source.error(1317, "Query execution was interrupted").await;
+        assert_eq!(source.command().await[1..], *b"c");
+        source.ok().await;
+    })
+    .await;
+    let text = |texts: &[&str]| -> Vec<String> { texts.iter().map(|&text| text.into()).collect() };
+    link.begin(b"a").await.expect("sent");
+    assert_eq!(next(&mut link, 2, 1000).await.expect("rows"), (text(&["a", "bb"]), true));
+    assert!(matches!(link.begin(b"x").await, Err(LinkError::OutOfStep)));
+    assert_eq!(next(&mut link, 2, 1).await.expect("rows"), (text(&["ccc"]), true));
+    assert_eq!(next(&mut link, 1, 1000).await.expect("rows"), (text(&["d"]), true));
+    assert_eq!(next(&mut link, 1, 1000).await.expect("an end"), (text(&[]), false));
+    assert!(matches!(next(&mut link, 1, 1).await, Err(LinkError::OutOfStep)));
+    link.begin(b"b").await.expect("sent");
+    assert_eq!(next(&mut link, 1, 1000).await.expect("rows"), (text(&["a"]), true));
+    let error = next(&mut link, 1, 1000).await.expect_err("an error");
+    assert_eq!(error.code(), Some(1317));
+    assert_eq!(run(&mut link, b"c").await.0.len(), 1);
+    script.await.expect("done");
+}
+
+#[tokio::test]
+async fn a_farewell_that_crosses_a_command_is_shown() {
+    let (mut link, script) = session(async |mut source| {
+        source.command().await;
+        let text = b"\xff\xbf\x0f#HY000The client was disconnected by the server";
+        let header = [text.len() as u8, 0, 0, 0];
+        source.send_bytes(&[&header[..], text].concat()).await;
+    })
+    .await;
+    let (_, error) = run(&mut link, b"a").await;
+    let text = error.expect("an error").to_string();
+    let expected =
+        "the server has ended the session: error 4031: The client was disconnected by the server";
+    assert_eq!(text, expected);
+    script.await.expect("done");
 }
