@@ -87,7 +87,7 @@ async fn a_copy_keeps_its_channel_while_it_reads_many_definitions() {
     let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
     filled(&source, &[&["CREATE DATABASE d"], &tables[..]].concat()).await;
     let proxy = Proxy::to(source.port);
-    proxy.set_latency(Duration::from_millis(100));
+    proxy.set_latency(Duration::from_millis(50));
     let daemon = Daemon::builder(&source, &target)
         .set("source.port", i64::from(proxy.port))
         .set("source.user", "admin")

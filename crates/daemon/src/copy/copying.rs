@@ -163,11 +163,15 @@ impl<'a> Copying<'a> {
 
     /// Connects a session on the source for each lane.
     async fn sources(&mut self) -> Result<Vec<VerifySession>> {
-        let mut sources = Vec::new();
-        for _ in 0..self.options.lanes.max(1) {
-            sources.push(VerifySession::open(Side::Source, self.server).await?);
-        }
-        Ok(sources)
+        let (lanes, server) = (self.options.lanes.max(1), self.server);
+        let sources = async {
+            let mut sources = Vec::new();
+            for _ in 0..lanes {
+                sources.push(VerifySession::open(Side::Source, server).await?);
+            }
+            Ok(sources)
+        };
+        keeping(&mut self.claim, sources).await
     }
 
     /// Connects a session on the target for each on the source; `turn` for chunks.
