@@ -85,6 +85,7 @@ impl Unhurried {
     fn time_for(&mut self, statement: &str) -> Option<Duration> {
         let most = match statement {
             chunk if chunk.contains(" FORCE INDEX (") => self.most,
+            digest if digest.starts_with("SELECT COUNT(*), SUM(") => self.most,
             snapshot if snapshot.starts_with("START TRANSACTION") => self.most_to_open,
             _ => return None,
         };

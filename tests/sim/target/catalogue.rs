@@ -1,5 +1,7 @@
 //! Definitions as `information_schema` and SHOW CREATE show them, and the binary log; all columns are integers.
 
+use std::hash::Hasher as _;
+
 use csa_provider::binlog::Gtid;
 
 use super::core::{Answered, Core, Step, refused};
@@ -130,7 +132,9 @@ impl Core {
                     return Step::Failed(refused(1146, "Table doesn't exist"));
                 };
                 let number = table.rows.len().to_string();
-                vec![texts(&[&number, &number, &format!("{:?}", table.rows)])]
+                let mut sum = std::hash::DefaultHasher::new();
+                sum.write(format!("{:?}", table.rows).as_bytes());
+                vec![texts(&[&number, &sum.finish().to_string()])]
             }
             CatalogueQuery::Ends(name, column) => {
                 let Some(table) = seen.tables.get(name) else {

@@ -10,7 +10,7 @@ use tracing::Instrument as _;
 use super::error::{CopyError, Result};
 use super::lanes::Lane;
 use super::work::Work;
-use crate::verify::DigestRow;
+use crate::verify::{WholeDigestRow, has_all_digests};
 
 /// Compares all tables over the sessions of the lanes, whose snapshots are still open.
 ///
@@ -36,13 +36,20 @@ pub(super) async fn compare(lanes: Vec<Lane>, work: &Arc<Work>) -> Result<Vec<La
 async fn compare_some(mut lane: Lane, work: Arc<Work>, next: Arc<AtomicUsize>) -> Result<Lane> {
     while let Some(table) = work.tables.get(next.fetch_add(1, Ordering::Relaxed)) {
         let query = table.rows.digest();
-        let source: Vec<DigestRow> = lane.source.rows(&query).await?;
+        let source: Vec<WholeDigestRow> = lane.source.rows(&query).await?;
         // DDL on the source need not wait for the end of the snapshot.
         lane.source.run("ROLLBACK TO SAVEPOINT csa").await?;
         table.rows.check_definition(&mut lane.source, &table.name).await?;
-        let target: Vec<DigestRow> = lane.target.asked(&query).await?;
+        let target: Vec<WholeDigestRow> = lane.target.asked(&query).await?;
+        if !source.iter().chain(&target).all(has_all_digests) {
+            return Err(CopyError::Refused(format!(
+                "{} can't be compared after the copy: a server can't compute the digest of a row that is larger than \
+                 max_allowed_packet; set max_allowed_packet=1073741824 on both, and copy again",
+                table.name
+            )));
+        }
         if source != target {
-            let rows = |found: &[DigestRow]| found.first().map_or(0, |(rows, ..)| *rows);
+            let rows = |found: &[WholeDigestRow]| found.first().map_or(0, |(rows, ..)| *rows);
             return Err(CopyError::Refused(format!(
                 "{} on the target ({} rows) differs from what the copy read on the source ({} rows); see that nothing \
                  else writes there, and copy again",

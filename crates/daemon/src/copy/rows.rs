@@ -109,7 +109,7 @@ impl TableRows {
 
     /// Returns the query for the digest of all rows.
     pub(super) fn digest(&self) -> String {
-        self.sql.digest(&KeyRange::default())
+        self.sql.whole_digest()
     }
 
     /// Returns the query for the next rows of a part, or for all rows of a table without a key: it could only continue

@@ -3,7 +3,7 @@
 use csa_applier::CollationMap;
 
 use super::catalogue::{Column, Definition, UniqueKey};
-use super::expression::{KeyColumn, KeyKind};
+use super::key_column::{KeyColumn, KeyKind};
 
 /// The parts that two definitions of a table have in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

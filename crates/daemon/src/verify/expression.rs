@@ -4,6 +4,7 @@
 use csa_provider::sql_text::{identifier, quote};
 
 use super::catalogue::Column;
+use super::key_column::{KeyColumn, double_bytes};
 use super::ranges::{KeyRange, LIST_ROWS, RowKey};
 use super::table_name::TableName;
 
@@ -11,113 +12,26 @@ use super::table_name::TableName;
 /// `max_allowed_packet`.
 const PLAIN_OCTETS: u64 = 1024;
 
-/// A key column, and how its values leave the server and return to it exactly.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyColumn {
-    pub(crate) name: String,
-    pub(crate) kind: KeyKind,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum KeyKind {
-    /// Integers, DECIMAL, YEAR: their text.
-    Number,
-    /// FLOAT as the DOUBLE it equals, by its bits.
-    Float,
-    /// ENUM and BIT by number, which is their order.
-    Choice,
-    Temporal,
-    /// Bytes in the column's own character set.
-    Text {
-        charset: String,
-    },
-    Bytes,
-}
-
-impl KeyKind {
-    /// Returns `None` for types whose order depends on nothing that can be written exactly.
-    pub(super) fn of(column: &Column) -> Option<Self> {
-        Some(match column.data_type.as_str() {
-            "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "decimal" | "year" => {
-                Self::Number
-            }
-            "float" | "double" => Self::Float,
-            "enum" | "bit" => Self::Choice,
-            "date" | "time" | "datetime" | "timestamp" => Self::Temporal,
-            "binary" | "varbinary" => Self::Bytes,
-            // Ranges of both servers must hold the same keys.
-            "char" | "varchar" if column.is_mapped => return None,
-            "char" | "varchar" => Self::Text { charset: column.charset.clone()? },
-            _ => return None,
-        })
-    }
-
-    fn select(&self, name: &str) -> String {
-        let name = identifier(name);
-        match self {
-            Self::Number | Self::Temporal => name,
-            Self::Float => format!("HEX({})", double_bytes(&name)),
-            Self::Choice => format!("CAST({name} AS UNSIGNED)"),
-            Self::Text { .. } | Self::Bytes => format!("HEX({name})"),
-        }
-    }
-
-    fn literal(&self, value: &str) -> String {
-        match self {
-            Self::Number | Self::Choice => value.to_owned(),
-            Self::Float => match double_of(value) {
-                Some(number) => format!("{number:e}"),
-                None => value.to_owned(),
-            },
-            Self::Temporal => quote(value),
-            // The column's own collation decides, as in a comparison with any literal.
-            Self::Text { charset } => format!("_{charset} x'{value}'"),
-            Self::Bytes => format!("x'{value}'"),
-        }
-    }
-
-    /// Returns the value that [`Self::readable`] gives, quoted if it is a string.
-    pub(super) fn quoted(&self, value: &str) -> String {
-        match self {
-            Self::Text { .. } | Self::Temporal => format!("'{}'", value.escape_debug()),
-            _ => value.to_owned(),
-        }
-    }
-
-    /// Returns an expression that gives the value in readable form.
-    pub(super) fn readable(&self, value: &str) -> String {
-        match self {
-            Self::Text { .. } => format!("CONVERT({} USING utf8mb4)", self.literal(value)),
-            Self::Bytes => quote(&format!("0x{value}")),
-            Self::Float => quote(&double_of(value).map_or_else(|| value.to_owned(), shown)),
-            _ => quote(value),
-        }
-    }
-}
-
-/// The bytes of a point with this number as its first coordinate. As text, MySQL 8.0 and later cut a number
-/// to 22 characters and with it its last digits, and 5.7 and MariaDB write it in another form. A sum would
-/// lose the sign of -0.
-fn double_bytes(name: &str) -> String {
-    format!("CAST(POINT({name}*1e0,0) AS BINARY)")
-}
-
-/// Returns the number in the hexadecimal digits of [`double_bytes`].
-fn double_of(digits: &str) -> Option<f64> {
-    /// Bytes before the coordinate: spatial reference system, byte order and type.
-    const BEFORE: usize = 9;
-    let digits = digits.get(2 * BEFORE..2 * (BEFORE + size_of::<f64>()))?;
-    Some(f64::from_bits(u64::from_str_radix(digits, 16).ok()?.swap_bytes()))
-}
-
-/// Returns the shortest text of a number.
-fn shown(number: f64) -> String {
-    let text = format!("{number:?}");
-    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
-}
-
 /// The answer to a digest: number of rows, number of rows with a digest, and the digest of all.
 pub(crate) type DigestRow = (u64, u64, Option<String>);
+
+/// The answer to a digest of a whole table: number of rows, and the sum of their digests, `None` without rows.
+pub(crate) type WholeDigestRow = (u64, Option<String>);
+
+/// A row without a digest adds this number to a sum, in which no numbers of 64 bits come near it.
+const LACKING: &str = "10000000000000000000000000000000000000000";
+
+/// Returns an exact sum of 64 bits of each row's digest, which begin with this digit.
+///
+/// The digest stands in it once, so the server computes it once for each row, and keeps none of them.
+fn sum_of(digest: &str, from: u32) -> String {
+    format!("SUM(IFNULL(CAST(CONV(SUBSTRING({digest},{from},16),16,10) AS UNSIGNED),{LACKING}))")
+}
+
+/// Returns true if all rows have a digest.
+pub(crate) fn has_all_digests((_, sum): &WholeDigestRow) -> bool {
+    sum.as_ref().is_none_or(|sum| sum.len() < LACKING.len())
+}
 
 /// The function that makes one digest of many, the same on both sides.
 #[derive(Debug, Clone, Copy)]
@@ -133,7 +47,7 @@ impl DigestSum {
     fn sql(self) -> String {
         match self {
             // XOR needs no order of rows. Two equal digests would cancel out: with a key there are
-            // none, without one see `buckets`.
+            // none.
             Self::Strings => "HEX(BIT_XOR(UNHEX(h)))".to_owned(),
             Self::Integers => {
                 let part = |from: u32| {
@@ -223,6 +137,13 @@ impl TableSql {
         )
     }
 
+    /// Returns the number of all rows and the sum of their digests, which needs no key.
+    ///
+    /// There is no derived table: for a whole table, the server would write all digests to its disk.
+    pub(crate) fn whole_digest(&self) -> String {
+        format!("SELECT COUNT(*), {} FROM {}", sum_of(&self.row_digest, 1), self.table)
+    }
+
     /// Digest and key of every row, up to a limit.
     pub(super) fn rows(&self, range: &KeyRange) -> String {
         format!(
@@ -262,41 +183,39 @@ impl TableSql {
         )
     }
 
-    /// Rows grouped by the first `digits` of their digests: their number with two sums, and the
-    /// digits.
+    /// Returns rows grouped by the first `digits` of their digests: their number with a sum of other digits, and the
+    /// digits. Only rows of the buckets in `within` are grouped, unless it is empty.
     ///
-    /// BIT_XOR alone would not notice a row that occurs twice.
-    pub(super) fn buckets(&self, digits: u32) -> String {
+    /// As in [`Self::whole_digest`], no digests are kept. A column may have any name, so the group has a number.
+    pub(super) fn buckets(&self, within: &[String], digits: u32) -> String {
+        let digest = &self.row_digest;
+        let condition = if within.is_empty() { String::new() } else { self.is_in(within) };
         format!(
-            "SELECT /*+ NO_MERGE(d) */ CONCAT(COUNT(*),'/',{},'/',\
-             SUM(CAST(CONV(SUBSTRING(h,9,15),16,10) AS UNSIGNED))), LEFT(h,{digits}) b \
-             FROM (SELECT {} AS h FROM {}) d GROUP BY b",
-            self.sum.sql(),
-            self.row_digest,
+            "SELECT CONCAT(COUNT(*),'/',{}), LEFT({digest},{digits}) FROM {}{condition} GROUP BY 2",
+            sum_of(digest, 17),
             self.table
         )
     }
 
     /// Returns the number of occurrences of each digest in these buckets, up to a limit.
     pub(super) fn bucket_rows(&self, buckets: &[String], limit: usize) -> String {
-        let digits = buckets.first().map_or(0, String::len);
-        let list = list(buckets);
-        format!(
-            "SELECT /*+ NO_MERGE(d) */ COUNT(*), h FROM (SELECT {} AS h FROM {}) d \
-             WHERE LEFT(h,{digits}) IN ({list}) GROUP BY h LIMIT {limit}",
-            self.row_digest, self.table
-        )
+        let (digest, condition) = (&self.row_digest, self.is_in(buckets));
+        format!("SELECT COUNT(*), {digest} FROM {}{condition} GROUP BY 2 LIMIT {limit}", self.table)
     }
 
     /// Returns the number of occurrences of each of these digests.
     pub(super) fn digest_counts(&self, digests: &[String]) -> String {
+        let (digest, list) = (&self.row_digest, list(digests));
         format!(
-            "SELECT /*+ NO_MERGE(d) */ COUNT(*), h FROM (SELECT {} AS h FROM {}) d \
-             WHERE h IN ({}) GROUP BY h",
-            self.row_digest,
-            self.table,
-            list(digests)
+            "SELECT COUNT(*), {digest} FROM {} WHERE {digest} IN ({list}) GROUP BY 2",
+            self.table
         )
+    }
+
+    /// Returns the condition for rows in buckets, whose names have the same length.
+    fn is_in(&self, buckets: &[String]) -> String {
+        let digits = buckets.first().map_or(0, String::len);
+        format!(" WHERE LEFT({},{digits}) IN ({})", self.row_digest, list(buckets))
     }
 
     /// Returns these values of the first rows of a range, each row's followed by its key.
@@ -443,26 +362,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_doubles_become_the_literals_of_the_same_doubles() {
-        let answer = |number: f64| {
-            let digits: String =
-                number.to_le_bytes().iter().map(|byte| format!("{byte:02X}")).collect();
-            format!("000000000101000000{digits}0000000000000000")
-        };
-        for (number, literal, readable) in [
-            (-0.0, "-0e0", "'-0'"),
-            (0.1, "1e-1", "'0.1'"),
-            (
-                -1.234_567_890_123_456_8e-300,
-                "-1.2345678901234568e-300",
-                "'-1.2345678901234568e-300'",
-            ),
-            (5e-324, "5e-324", "'5e-324'"),
-            (f64::MAX, "1.7976931348623157e308", "'1.7976931348623157e308'"),
-            (42.0, "4.2e1", "'42'"),
-        ] {
-            assert_eq!(KeyKind::Float.literal(&answer(number)), literal);
-            assert_eq!(KeyKind::Float.readable(&answer(number)), readable);
+    fn a_row_without_a_digest_shows_in_the_sum() {
+        let sum = |text: &str| (3, Some(text.to_owned()));
+        assert!(has_all_digests(&(0, None)));
+        assert!(has_all_digests(&sum("55340232221128654845")));
+        assert!(has_all_digests(&sum(&"9".repeat(40))));
+        assert!(!has_all_digests(&sum(LACKING)));
+        assert!(!has_all_digests(&sum("30000000000000000000000000000000000000007")));
+    }
+
+    #[test]
+    fn a_whole_table_is_read_once_and_in_place() {
+        let column = Column::new("h", "int", None, None, None);
+        let name = TableName { schema: "d".to_owned(), table: "t".to_owned() };
+        let sql = TableSql::new(&name, &[column], &[], None, DigestSum::Integers);
+        let whole = sql.whole_digest();
+        assert_eq!(whole.matches("SHA2(").count(), 1, "{whole}");
+        let within = ["a0".to_owned(), "ff".to_owned()];
+        for query in [whole, sql.buckets(&within, 3), sql.bucket_rows(&within, 9)] {
+            assert!(query.ends_with("FROM `d`.`t`") || query.contains(" GROUP BY 2"), "{query}");
+            assert!(!query.contains("(SELECT "), "{query}");
         }
+        assert!(sql.buckets(&within, 3).contains(",256),2) IN ('a0','ff') GROUP BY 2"));
+        assert!(!sql.buckets(&[], 3).contains(" WHERE "));
     }
 }

@@ -30,7 +30,7 @@ pub(super) async fn compare(
     report: &mut TableReport,
 ) -> Result<()> {
     let digits = digits(estimate.rows);
-    let (on_source, on_target) = (sql.source.buckets(digits), sql.target.buckets(digits));
+    let (on_source, on_target) = (sql.source.buckets(&[], digits), sql.target.buckets(&[], digits));
     let (source, target) = servers.values(&on_source, &on_target).await?;
     report.rows = source.iter().filter_map(|row| rows_in(row.first()?)).sum();
     servers.progress.rows = report.rows;

@@ -79,9 +79,8 @@ pub(crate) fn known(text: &str) -> Option<CatalogueQuery> {
     if let Some(name) = text.strip_prefix("SHOW CREATE DATABASE IF NOT EXISTS ") {
         return Some(CatalogueQuery::CreateSchema(name.trim_matches('`').to_owned()));
     }
-    if is("SELECT /*+ NO_MERGE(d) */ COUNT(*), COUNT(h), ") {
-        let (_, rest) = text.split_once(" AS h FROM ")?;
-        let name = rest.split([' ', ')']).next()?;
+    if is("SELECT COUNT(*), SUM(IFNULL(CAST(CONV(SUBSTRING(SHA2(") {
+        let (_, name) = text.rsplit_once(" FROM ")?;
         return qualified(name).map(CatalogueQuery::Digest);
     }
     let rest = text.strip_prefix("SELECT MIN(`")?;
