@@ -1,7 +1,7 @@
 //! Comparison of a table without a key: as a multiset of digests. Each look reads the whole table,
 //! so rows are first divided into buckets by the first digits of their digests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::catalogue::Estimate;
 use super::error::Result;
@@ -15,12 +15,33 @@ use super::suspects::{Lookup, PairedSql, settle};
 const BUCKET_ROWS: u64 = 500;
 /// Each digit multiplies the number of buckets by 16.
 const DIGITS_MAX: u32 = 4;
-/// Differing buckets that are examined at a time.
-const BUCKETS: usize = 16;
-/// Distinct digests read from them.
-const DIGESTS: usize = 20_000;
+/// Buckets, or distinct digests, in one answer.
+const ANSWER: usize = 1 << 16;
+/// Buckets that are examined at a time. There is room in an answer for those into which one more digit divides them.
+const BUCKETS: usize = ANSWER / 16;
+/// A bucket of so many digits has the rows of one digest only, however many they are.
+const DIGITS_OF_ONE: usize = 12;
+/// Suspects that are settled at a time.
+const SUSPECTS: usize = 10_000;
 /// Digits of a digest shown.
 const SHOWN: usize = 16;
+
+/// Rows that differ between the servers, and their number on the side that has more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bucket {
+    /// The first digits of their digests.
+    digits: String,
+    rows: u64,
+}
+
+/// The next step for buckets that differ.
+#[derive(Debug, PartialEq, Eq)]
+enum Examine {
+    /// Read their digests.
+    List(Vec<String>),
+    /// Divide them into buckets of so many digits.
+    Divide(Vec<String>, u32),
+}
 
 /// Compares all rows; differences go into the report.
 pub(super) async fn compare(
@@ -29,46 +50,106 @@ pub(super) async fn compare(
     estimate: Estimate,
     report: &mut TableReport,
 ) -> Result<()> {
-    let digits = digits(estimate.rows);
-    let (on_source, on_target) = (sql.source.buckets(&[], digits), sql.target.buckets(&[], digits));
-    let (source, target) = servers.values(&on_source, &on_target).await?;
-    report.rows = source.iter().filter_map(|row| rows_in(row.first()?)).sum();
+    let first = digits(estimate.rows);
+    let (source, target) = look(servers, sql, &[], first).await?;
+    report.rows = rows_of(&source);
     servers.progress.rows = report.rows;
     servers.tell(Activity::Comparing);
-    let mut buckets = differing(&source, &target);
-    if !buckets.is_empty() {
-        // Waiting once spares listing the digests of rows that are merely late.
-        servers.catch_up().await?;
-        let (source, target) = servers.values(&on_source, &on_target).await?;
-        let still = differing(&source, &target);
-        buckets.retain(|bucket| still.contains(bucket));
+    let differing = buckets(&source, &target);
+    if differing.is_empty() {
+        return Ok(());
     }
-    let buckets: Vec<String> = buckets.into_iter().flatten().collect();
-    for some in buckets.chunks(BUCKETS) {
-        if !look_into(servers, sql, some, report).await? {
-            break;
+    // Waiting once spares listing the digests of rows that are merely late.
+    servers.catch_up().await?;
+    // The estimate may be far from what was counted.
+    let digits = first.max(digits(rows_of(&source).max(rows_of(&target))));
+    let within: Vec<String> = differing.into_iter().map(|bucket| bucket.digits).collect();
+    let (source, target) = look(servers, sql, &within, digits).await?;
+    let mut open = buckets(&source, &target);
+    let mut suspects = Vec::new();
+    while let Some(step) = next(&mut open) {
+        match step {
+            Examine::Divide(within, digits) => {
+                let (source, target) = look(servers, sql, &within, digits).await?;
+                open.extend(buckets(&source, &target));
+            }
+            Examine::List(listed) => {
+                suspects.extend(list(servers, sql, &listed, &mut open, report).await?);
+            }
+        }
+        if suspects.len() >= SUSPECTS || open.is_empty() {
+            for some in std::mem::take(&mut suspects).chunks(SUSPECTS) {
+                if !judge(servers, sql, some.to_vec(), report).await? {
+                    return Ok(());
+                }
+            }
         }
     }
     Ok(())
 }
 
-/// Names the digests whose numbers differ; `false` once enough differ.
-async fn look_into(
+type Answer = Vec<Vec<String>>;
+
+/// Returns the buckets of both sides, within those of fewer digits.
+async fn look(
+    servers: &mut Servers<'_>,
+    sql: &PairedSql,
+    within: &[String],
+    digits: u32,
+) -> Result<(Answer, Answer)> {
+    servers.values(&sql.source.buckets(within, digits), &sql.target.buckets(within, digits)).await
+}
+
+/// Returns the digests in these buckets whose numbers differ. Buckets with too many are opened again.
+async fn list(
     servers: &mut Servers<'_>,
     sql: &PairedSql,
     buckets: &[String],
+    open: &mut Vec<Bucket>,
     report: &mut TableReport,
-) -> Result<bool> {
-    let limit = DIGESTS + 1;
+) -> Result<BTreeSet<RowKey>> {
+    let limit = ANSWER + 1;
     let (source, target) = servers
         .values(&sql.source.bucket_rows(buckets, limit), &sql.target.bucket_rows(buckets, limit))
         .await?;
-    if source.len().max(target.len()) > DIGESTS {
-        report.definition.push("more rows differ than can be told apart without a key".to_owned());
-        return Ok(false);
+    if source.len().max(target.len()) <= ANSWER {
+        return Ok(differing(&source, &target));
     }
-    let keys = differing(&source, &target).into_iter().collect();
-    let settled = settle(servers, sql, Lookup::Digest, keys).await?;
+    // Rows were added since they were counted. Smaller buckets have fewer of them, unless all have one digest.
+    match buckets.first().is_some_and(|bucket| bucket.len() < DIGITS_OF_ONE) {
+        true => {
+            let grown =
+                |digits: &String| Bucket { digits: digits.clone(), rows: ANSWER as u64 + 1 };
+            open.extend(buckets.iter().map(grown));
+        }
+        false => report.unstable.push("many rows without a key".to_owned()),
+    }
+    Ok(BTreeSet::new())
+}
+
+/// Takes buckets to be examined from the end of the list: together as many as one look can do.
+fn next(open: &mut Vec<Bucket>) -> Option<Examine> {
+    let digits = open.last()?.digits.len();
+    let same = open.iter().rev().take(BUCKETS).take_while(|bucket| bucket.digits.len() == digits);
+    let some = open.split_off(open.len() - same.count());
+    let rows: u64 = some.iter().map(|bucket| bucket.rows).sum();
+    let names: Vec<String> = some.into_iter().map(|bucket| bucket.digits).collect();
+    if rows <= ANSWER as u64 || digits >= DIGITS_OF_ONE {
+        return Some(Examine::List(names));
+    }
+    let room = ANSWER / names.len();
+    let more = (1..DIGITS_MAX).take_while(|more| 16usize.pow(more + 1) <= room).count();
+    Some(Examine::Divide(names, (digits + 1 + more) as u32))
+}
+
+/// Names the digests whose numbers differ; `false` once enough differ.
+async fn judge(
+    servers: &mut Servers<'_>,
+    sql: &PairedSql,
+    suspects: Vec<RowKey>,
+    report: &mut TableReport,
+) -> Result<bool> {
+    let settled = settle(servers, sql, Lookup::Digest, suspects).await?;
     for key in settled.unstable {
         report.unstable.push(named(&key));
     }
@@ -93,9 +174,29 @@ async fn look_into(
 
 /// Returns the keys whose values differ between the answers.
 fn differing(source: &[Vec<String>], target: &[Vec<String>]) -> BTreeSet<RowKey> {
-    let rows = |rows: &[Vec<String>]| -> BTreeSet<Vec<String>> { rows.iter().cloned().collect() };
-    let (source, target) = (rows(source), rows(target));
+    let (source, target): (BTreeSet<_>, BTreeSet<_>) =
+        (source.iter().collect(), target.iter().collect());
     source.symmetric_difference(&target).filter_map(|row| Some(row.get(1..)?.to_vec())).collect()
+}
+
+/// Returns the buckets that differ.
+fn buckets(source: &[Vec<String>], target: &[Vec<String>]) -> Vec<Bucket> {
+    let mut found = BTreeMap::new();
+    for key in differing(source, target) {
+        found.insert(key.concat(), 0);
+    }
+    for row in source.iter().chain(target) {
+        let [value, digits] = &row[..] else { continue };
+        if let Some(rows) = found.get_mut(digits) {
+            *rows = rows_in(value).unwrap_or_default().max(*rows);
+        }
+    }
+    found.into_iter().map(|(digits, rows)| Bucket { digits, rows }).collect()
+}
+
+/// Returns the number of rows in all buckets of a side.
+fn rows_of(answer: &[Vec<String>]) -> u64 {
+    answer.iter().filter_map(|row| rows_in(row.first()?)).sum()
 }
 
 /// Returns the digits that make buckets of about [`BUCKET_ROWS`] rows.
@@ -135,5 +236,53 @@ mod tests {
         let found: Vec<RowKey> = differing(&source, &target).into_iter().collect();
         assert_eq!(found, [["a"], ["c"], ["d"]]);
         assert!(differing(&source, &source).is_empty());
+    }
+
+    fn open(buckets: &[(&str, u64)]) -> Vec<Bucket> {
+        let bucket =
+            |(digits, rows): &(&str, u64)| Bucket { digits: (*digits).to_owned(), rows: *rows };
+        buckets.iter().map(bucket).collect()
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_bucket_has_the_rows_of_the_side_with_more() {
+        let source = rows(&[("3/7", "a"), ("2/5", "b"), ("9/9", "c")]);
+        let target = rows(&[("2/6", "a"), ("2/5", "b"), ("1/1", "d")]);
+        assert_eq!(buckets(&source, &target), open(&[("a", 3), ("c", 9), ("d", 1)]));
+        assert_eq!((rows_of(&source), rows_of(&target)), (14, 5));
+    }
+
+    #[test]
+    fn few_rows_are_listed_together_and_many_divided() {
+        assert_eq!(next(&mut Vec::new()), None);
+        let mut few = open(&[("a", 30_000), ("b", 30_000)]);
+        assert_eq!(next(&mut few), Some(Examine::List(names(&["a", "b"]))));
+        assert!(few.is_empty());
+        // A table of unknown size is one bucket at first.
+        let mut whole = open(&[("", 1 << 40)]);
+        assert_eq!(next(&mut whole), Some(Examine::Divide(names(&[""]), 4)));
+        let mut mixed = open(&[("a", 1 << 20), ("bb", 1 << 20), ("bc", 1)]);
+        assert_eq!(next(&mut mixed), Some(Examine::Divide(names(&["bb", "bc"]), 5)));
+        assert_eq!(mixed, open(&[("a", 1 << 20)]));
+        // A million equal rows are one digest.
+        let mut equal = open(&[("0123456789ab", 1_000_000)]);
+        assert_eq!(next(&mut equal), Some(Examine::List(names(&["0123456789ab"]))));
+    }
+
+    #[test]
+    fn answers_have_room_for_the_parts_of_all_buckets() {
+        let all: Vec<Bucket> = (0..ANSWER)
+            .map(|number| Bucket { digits: format!("{number:04x}"), rows: 1_000_000 })
+            .collect();
+        let mut open = all;
+        let Some(Examine::Divide(some, digits)) = next(&mut open) else { panic!("too many rows") };
+        assert_eq!((some.len(), digits, open.len()), (BUCKETS, 5, ANSWER - BUCKETS));
+        open.truncate(1);
+        let Some(Examine::Divide(some, digits)) = next(&mut open) else { panic!("too many rows") };
+        assert_eq!((some.len(), digits), (1, 8));
     }
 }

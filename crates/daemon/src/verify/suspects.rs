@@ -18,6 +18,8 @@ use super::session::VerifySession;
 
 /// Rows in one statement: as many as the optimizer still finds ranges for.
 const LOOKUP_ROWS: usize = 200;
+/// Digests in one statement, which reads the whole table: as many as the smallest `max_allowed_packet` has room for.
+const LOOKUP_DIGESTS: usize = 10_000;
 /// Up to this many rows are read continually while the target catches up: a row that changes often
 /// can then match a value that the source had in the meantime.
 const WATCHED_ROWS: usize = 32;
@@ -62,7 +64,11 @@ impl Lookup {
         keys: &[RowKey],
     ) -> Result<Values> {
         let mut values = Values::new();
-        for some in keys.chunks(LOOKUP_ROWS) {
+        let most = match self {
+            Self::Row => LOOKUP_ROWS,
+            Self::Digest => LOOKUP_DIGESTS,
+        };
+        for some in keys.chunks(most) {
             let query = match self {
                 Self::Row => sql.lookup(some),
                 Self::Digest => sql.digest_counts(&some.concat()),
