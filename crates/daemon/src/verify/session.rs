@@ -9,6 +9,7 @@ use csa_provider::server::link::{
 };
 use csa_provider::server::{Grants, Vendor, account_name};
 
+use super::abandoned::RunningQuery;
 use super::error::{Result, VerifyError};
 
 /// Shows generated invisible primary keys; unknown before 8.0.30.
@@ -24,6 +25,8 @@ pub(crate) struct VerifySession {
     address: String,
     /// `CURRENT_USER()`.
     current_user: String,
+    /// The way to the server for another session.
+    server: Target,
     link: Box<dyn TargetLink>,
 }
 
@@ -36,14 +39,14 @@ impl VerifySession {
     /// Connects to a server in its own way, and prepares the session.
     pub(crate) async fn open(side: Side, server: &Target) -> Result<Self> {
         match server.connect().await {
-            Ok(link) => Self::new(side, server.address(), link).await,
+            Ok(link) => Self::new(side, server.clone(), link).await,
             Err(error) => Err(connect_error(side, server, error)),
         }
     }
 
-    async fn new(side: Side, address: String, link: Box<dyn TargetLink>) -> Result<Self> {
-        let mut session =
-            Self { side, vendor: Vendor::default(), address, current_user: String::new(), link };
+    async fn new(side: Side, server: Target, link: Box<dyn TargetLink>) -> Result<Self> {
+        let (vendor, address) = (Vendor::default(), server.address());
+        let mut session = Self { side, vendor, address, current_user: String::new(), server, link };
         let version: Vec<String> = session.rows("SELECT @@version LIMIT 1").await?;
         session.vendor = version.first().map_or(Vendor::default(), |version| Vendor::of(version));
         if side == Side::Source && session.vendor == Vendor::MariaDb {
@@ -134,7 +137,9 @@ impl VerifySession {
     }
 
     async fn rows_within<R: FromRow>(&mut self, query: &str, limits: Limits) -> Result<Vec<R>> {
+        let running = RunningQuery::new(&self.server, self.link.id(), query);
         let rows = self.link.query(query, limits).await;
+        running.answered();
         rows.and_then(|rows| rows_as(query, rows)).map_err(|error| self.error(error))
     }
 

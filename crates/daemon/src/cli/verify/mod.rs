@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::verify::{
-    ChannelStanding, Outcome, Replicated, Scope, VerifyEvent, VerifyOptions, VerifyReport,
-    source_servers,
+    ChannelStanding, Outcome, Replicated, Scope, VerifyError, VerifyEvent, VerifyOptions,
+    VerifyReport, abandoned_ended, source_servers,
 };
 use csa_provider::server::link::Password;
 use csa_provider::source::SourceOptions;
@@ -18,7 +18,7 @@ use crate::cli::arguments::{Admin, VerifyArguments};
 use crate::cli::output::say;
 use crate::cli::standing::why_nothing_is_applied;
 use crate::config::{ChannelSettings, Config};
-use crate::host::{Failure, counted};
+use crate::host::{Failure, StopSignals, counted};
 use files::{RepairFile, ResumeFile};
 use screen::VerifyScreen;
 
@@ -73,7 +73,7 @@ pub(crate) fn verify(
         options.resume = kept.read();
         let selection = Replicated::new(&channel.filters);
         let screen = VerifyScreen::new(is_taken);
-        let compared = runtime.block_on(crate::verify::verify(&options, &selection, &|event| {
+        let compared = runtime.block_on(compare(&options, &selection, &|event| {
             match &event {
                 VerifyEvent::Saved(saved) => kept.write(saved),
                 VerifyEvent::Table(table) => {
@@ -84,17 +84,24 @@ pub(crate) fn verify(
                 VerifyEvent::Progress(_) | VerifyEvent::Resumed(_) => {}
             }
             screen.show(&event);
-        }));
+        }))?;
         let finished = screen.finish(&channel.name);
-        if compared.is_ok() {
+        if matches!(compared, Some(Ok(_))) {
             kept.remove();
         }
+        let unfinished =
+            |error| VerifyOutput { outcome: None, report: finished, error: Some(error) };
+        let is_interrupted = compared.is_none();
         outputs.push(match compared {
-            Ok(report) => VerifyOutput { outcome: Some(report.outcome()), report, error: None },
-            Err(error) => {
-                VerifyOutput { outcome: None, report: finished, error: Some(error.to_string()) }
+            Some(Ok(report)) => {
+                VerifyOutput { outcome: Some(report.outcome()), report, error: None }
             }
+            Some(Err(error)) => unfinished(error.to_string()),
+            None => unfinished("interrupted; the same command continues it".to_owned()),
         });
+        if is_interrupted {
+            break;
+        }
     }
     // A daemon that does not answer must not hold up the end.
     runtime.shutdown_background();
@@ -108,6 +115,21 @@ pub(crate) fn verify(
         repairs.finish()?;
     }
     verdict(&outputs)
+}
+
+/// Compares a channel; `None` if a signal interrupts it. The query that runs then is ended on both servers.
+async fn compare(
+    options: &VerifyOptions,
+    selection: &Replicated,
+    observe: &(dyn Fn(VerifyEvent<'_>) + Sync),
+) -> Result<Option<Result<VerifyReport, VerifyError>>, Failure> {
+    let mut signals = StopSignals::listen()?;
+    let compared = tokio::select! {
+        compared = crate::verify::verify(options, selection, observe) => Some(compared),
+        () = signals.next() => None,
+    };
+    abandoned_ended().await;
+    Ok(compared)
 }
 
 /// Returns the named channel, or all.
