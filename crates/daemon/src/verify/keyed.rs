@@ -24,7 +24,8 @@ pub(super) async fn compare(
     estimate: Estimate,
     report: &mut TableReport,
 ) -> Result<()> {
-    let mut ranges = match servers.resume.part() {
+    let part = servers.resume.lock().part();
+    let mut ranges = match part {
         Some(part) => {
             *report = part.report;
             servers.resumed(part.rows);

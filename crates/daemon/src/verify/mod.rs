@@ -55,11 +55,13 @@ pub(crate) use grants::missing as missing_select;
 pub(crate) use literal::{literal, selected};
 pub use options::{ChannelStanding, VerifyOptions, source_servers};
 use others::Others;
+use parking_lot::Mutex;
 pub(crate) use ranges::{KeyRange, RowKey};
 pub use repair::REPAIR_SESSION;
 pub(crate) use replicated::Replicated;
 pub use report::{DifferenceKind, Outcome, Repair, RowDifference, TableReport, VerifyReport};
 pub use resume::Saved;
+use resume::{Resume, keep_saved, save};
 pub use scope::{EveryTable, Scope, TableSelection};
 pub(crate) use scope::{ListedTables, TablePair};
 use servers::Servers;
@@ -76,8 +78,15 @@ pub async fn verify(
     selection: &dyn TableSelection,
     observe: &(dyn Fn(VerifyEvent<'_>) + Sync),
 ) -> std::result::Result<VerifyReport, VerifyError> {
-    let mut servers = Servers::connect(options, observe).await?;
-    let report = compare_tables(&mut servers, options, selection, observe).await;
+    let resume = Mutex::new(Resume::default());
+    let mut servers = Servers::connect(options, observe, &resume).await?;
+    let report = tokio::select! {
+        report = compare_tables(&mut servers, options, selection, observe) => report,
+        never = keep_saved(&resume, observe) => match never {},
+    };
+    if report.is_err() {
+        save(&resume, observe);
+    }
     servers.close().await;
     report
 }
@@ -118,7 +127,8 @@ async fn compare_tables(
             activity: Activity::Comparing,
         };
         let definition = servers.definitions(pair).await?;
-        if let Some(table) = servers.resume.begin(pair, definition, options.repair) {
+        let before = servers.resume.lock().begin(pair, definition, options.repair);
+        if let Some(table) = before {
             observe(VerifyEvent::Table(&table));
             report.tables.push(table);
             continue;
@@ -129,7 +139,7 @@ async fn compare_tables(
         })?;
         if let Some(table) = compared {
             observe(VerifyEvent::Table(&table));
-            servers.finished(&table);
+            servers.resume.lock().finished(&table);
             report.tables.push(table);
         }
     }

@@ -1,10 +1,18 @@
 //! The state of a run, from which a later run resumes. It holds values of keys.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::event::VerifyEvent;
 use super::ranges::RowKey;
 use super::report::{Outcome, TableReport};
 use super::scope::TablePair;
+
+/// Between two reports of the state from which a later run resumes.
+const SAVED: Duration = Duration::from_secs(1);
 
 /// Everything that a run has found so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -30,7 +38,7 @@ pub(super) struct RunIdentity {
 /// A table that was compared.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct FinishedTable {
-    /// The definition of both sides.
+    /// The digest of the definitions of both sides.
     definition: String,
     report: TableReport,
 }
@@ -54,21 +62,25 @@ impl Saved {
     }
 }
 
-/// The state of this run, and what is left of that of an earlier one.
+/// The state of this run, which begins with that of an earlier one.
 #[derive(Debug, Default)]
 pub(super) struct Resume {
     now: Saved,
-    before: Saved,
+    /// The part of a table that the earlier run compared.
+    earlier: Option<UnfinishedTable>,
     /// The definition of the table that is compared, and the part of it that an earlier run compared.
     definition: String,
     part: Option<UnfinishedTable>,
+    /// The state is newer than the last one that was reported.
+    is_newer: bool,
 }
 
 impl Resume {
     /// Takes over what `before` found, unless it compared something else.
     pub(super) fn new(of: RunIdentity, before: Option<&Saved>) -> Self {
-        let before = before.filter(|before| before.of == of).cloned().unwrap_or_default();
-        Self { now: Saved { of, ..Saved::default() }, before, ..Self::default() }
+        let before = before.filter(|before| before.of == of).cloned();
+        let now = before.unwrap_or_else(|| Saved { of, ..Saved::default() });
+        Self { earlier: now.part.clone(), now, ..Self::default() }
     }
 
     /// The result of an earlier run for a table, if it still counts; else the table is begun.
@@ -78,24 +90,30 @@ impl Resume {
         definition: String,
         repairs: bool,
     ) -> Option<TableReport> {
+        let is_it =
+            |report: &TableReport| report.table == pair.source && report.target == pair.target;
         // The statements were not kept.
         let is_useful = |report: &TableReport| !repairs || report.differences.is_empty();
-        let is_it = |report: &TableReport| {
-            report.table == pair.source && report.target == pair.target && is_useful(report)
-        };
-        let finished = &mut self.before.finished;
-        let at = finished.iter().position(|done| is_it(&done.report));
-        let done = at.map(|at| finished.swap_remove(at));
-        let done = done.filter(|done| {
-            done.definition == definition && done.report.outcome != Outcome::Unstable
-        });
-        let part = self.before.part.take_if(|part| is_it(&part.report));
-        self.part = part.filter(|part| part.definition == definition);
+        let finished = &mut self.now.finished;
+        if let Some(at) = finished.iter().position(|done| is_it(&done.report)) {
+            let counts = |done: &&FinishedTable| {
+                done.definition == definition
+                    && done.report.outcome != Outcome::Unstable
+                    && is_useful(&done.report)
+            };
+            if let Some(done) = finished.get(at).filter(counts) {
+                return Some(TableReport { compared_before: true, ..done.report.clone() });
+            }
+            finished.swap_remove(at);
+        }
+        let counts =
+            |part: &UnfinishedTable| part.definition == definition && is_useful(&part.report);
+        let part = self.earlier.take_if(|part| is_it(&part.report));
+        self.part = part.filter(counts);
+        self.now.part.take_if(|part| is_it(&part.report) && !counts(part));
+        self.is_newer = true;
         self.definition = definition;
-        let done = done?;
-        let report = TableReport { compared_before: true, ..done.report.clone() };
-        self.now.finished.push(done);
-        Some(report)
+        None
     }
 
     /// Returns the part of the table that was compared before.
@@ -110,18 +128,45 @@ impl Resume {
         rows: u64,
         suspects: Vec<RowKey>,
         report: &TableReport,
-    ) -> &Saved {
+    ) {
         let definition = self.definition.clone();
         self.now.part =
             Some(UnfinishedTable { definition, after, rows, suspects, report: report.clone() });
-        &self.now
+        self.is_newer = true;
     }
 
-    pub(super) fn finished(&mut self, report: &TableReport) -> &Saved {
+    pub(super) fn finished(&mut self, report: &TableReport) {
         let definition = std::mem::take(&mut self.definition);
-        self.now.part = None;
+        let is_it = |part: &mut UnfinishedTable| {
+            part.report.table == report.table && part.report.target == report.target
+        };
+        self.now.part.take_if(is_it);
         self.now.finished.push(FinishedTable { definition, report: report.clone() });
-        &self.now
+        self.is_newer = true;
+    }
+
+    /// Returns the state if it is newer than the last one that was returned.
+    pub(super) fn newer(&mut self) -> Option<&Saved> {
+        std::mem::take(&mut self.is_newer).then_some(&self.now)
+    }
+}
+
+/// Reports the state as long as it is newer than the last report. A table that takes hours is known as begun meanwhile,
+/// and a server with many small tables does not have all of them written for each one.
+pub(super) async fn keep_saved(
+    resume: &Mutex<Resume>,
+    observe: &(dyn Fn(VerifyEvent<'_>) + Sync),
+) -> Infallible {
+    loop {
+        tokio::time::sleep(SAVED).await;
+        save(resume, observe);
+    }
+}
+
+/// Reports the state if it is newer than the last report.
+pub(super) fn save(resume: &Mutex<Resume>, observe: &(dyn Fn(VerifyEvent<'_>) + Sync)) {
+    if let Some(saved) = resume.lock().newer() {
+        observe(VerifyEvent::Saved(saved));
     }
 }
 
@@ -150,7 +195,12 @@ mod tests {
         run.finished(&TableReport { rows: 7, ..TableReport::new(&pair("d.a")) }.conclude());
         assert!(run.begin(&pair("d.b"), "b1".to_owned(), false).is_none());
         let report = TableReport::new(&pair("d.b"));
-        let saved = run.reached(vec!["5".to_owned()], 5, vec![vec!["3".to_owned()]], &report);
+        run.reached(vec!["5".to_owned()], 5, vec![vec!["3".to_owned()]], &report);
+        read_again(&mut run)
+    }
+
+    fn read_again(run: &mut Resume) -> Saved {
+        let saved = run.newer().expect("a newer state");
         serde_json::from_str(&serde_json::to_string(saved).unwrap()).unwrap()
     }
 
@@ -164,8 +214,11 @@ mod tests {
         assert!(run.begin(&pair("d.b"), "b1".to_owned(), false).is_none());
         let part = run.part().expect("a part");
         assert_eq!((part.after, part.rows, part.suspects.len()), (vec!["5".to_owned()], 5, 1));
-        let both = run.finished(&TableReport::new(&pair("d.b")).conclude());
+        assert_eq!(run.now.progress(), (1, 5), "interrupted again, it continues from there");
+        run.finished(&TableReport::new(&pair("d.b")).conclude());
+        let both = run.newer().expect("a newer state");
         assert_eq!(both.progress(), (2, 0), "what the earlier run finished is kept");
+        assert!(run.newer().is_none(), "nothing has changed since");
     }
 
     #[test]
@@ -190,7 +243,8 @@ mod tests {
         let mut report = TableReport::new(&pair("d.a"));
         let kind = DifferenceKind::MissingOnTarget;
         report.differences.push(RowDifference { key: "id=1".to_owned(), kind });
-        let saved = run.finished(&report.conclude()).clone();
+        run.finished(&report.conclude());
+        let saved = read_again(&mut run);
         for (repairs, is_known) in [(false, true), (true, false)] {
             let mut run = Resume::new(identity("uuid"), Some(&saved));
             let found = run.begin(&pair("d.a"), "a1".to_owned(), repairs);

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::Backoff;
 use csa_provider::server::Vendor;
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
 
 use super::catalogue::definition;
 use super::error::{Result, VerifyError};
@@ -27,8 +29,6 @@ const POLL: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_millis(200);
 /// Between two looks at the lag.
 const LAG_PROBE: Duration = Duration::from_millis(500);
-/// Between two reports of the state from which a later run resumes.
-const SAVED: Duration = Duration::from_secs(1);
 /// A target that makes no progress for so long may have a reason that the daemon knows.
 const STANDING: Duration = Duration::from_secs(1);
 
@@ -41,14 +41,14 @@ pub(super) struct Servers<'a> {
     pace: VerifyPace,
     lag: GtidLag,
     probed: Option<Instant>,
-    pub(super) resume: Resume,
-    saved: Option<Instant>,
+    pub(super) resume: &'a Mutex<Resume>,
 }
 
 impl<'a> Servers<'a> {
     pub(super) async fn connect(
         options: &'a VerifyOptions,
         observe: &'a (dyn Fn(VerifyEvent<'_>) + Sync),
+        resume: &'a Mutex<Resume>,
     ) -> Result<Self> {
         // First: it decides which source will do.
         let target = VerifySession::connect(Side::Target, &options.target).await?;
@@ -62,8 +62,7 @@ impl<'a> Servers<'a> {
             pace: VerifyPace::new(options.max_rate),
             lag: GtidLag::default(),
             probed: None,
-            resume: Resume::default(),
-            saved: None,
+            resume,
         })
     }
 
@@ -86,15 +85,15 @@ impl<'a> Servers<'a> {
             max_differences: *max_differences,
             target,
         };
-        self.resume = Resume::new(identity, resume.as_ref());
+        *self.resume.lock() = Resume::new(identity, resume.as_ref());
         Ok(())
     }
 
-    /// Returns both sides' definitions as a text that differs whenever they do.
+    /// Returns a digest of both sides' definitions, which differs whenever they do.
     pub(super) async fn definitions(&mut self, pair: &TablePair) -> Result<String> {
         let source = definition(&mut self.source, &pair.source).await?;
         let target = definition(&mut self.target, &pair.target).await?;
-        Ok(format!("{source:?} {target:?}"))
+        Ok(format!("{:x}", Sha256::digest(format!("{source:?} {target:?}"))))
     }
 
     /// A table with a key was compared up to a row.
@@ -105,16 +104,7 @@ impl<'a> Servers<'a> {
         suspects: &[RowKey],
         report: &TableReport,
     ) {
-        if self.saved.is_none_or(|saved| saved.elapsed() >= SAVED) {
-            self.saved = Some(Instant::now());
-            let saved = self.resume.reached(after.clone(), rows, suspects.to_vec(), report);
-            (self.observe)(VerifyEvent::Saved(saved));
-        }
-    }
-
-    pub(super) fn finished(&mut self, report: &TableReport) {
-        let saved = self.resume.finished(report);
-        (self.observe)(VerifyEvent::Saved(saved));
+        self.resume.lock().reached(after.clone(), rows, suspects.to_vec(), report);
     }
 
     /// An earlier run has compared so many rows of the present table.
