@@ -115,6 +115,8 @@ async fn compare_tables(
             .retain(|pair| listed.source.contains_key(&pair.source) || !others.write(&pair.target));
     }
     servers.resume().await?;
+    // A table that no run has had the time for must not keep others from being compared.
+    pairs.sort_by_cached_key(|pair| servers.resume.lock().turn(&pair.source));
     let mut report = VerifyReport { channel: options.channel.clone(), tables: Vec::new() };
     for (done, pair) in pairs.iter().enumerate() {
         let estimate = listed.source.get(&pair.source).copied().unwrap_or_default();

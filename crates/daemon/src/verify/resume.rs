@@ -10,6 +10,7 @@ use super::event::VerifyEvent;
 use super::ranges::RowKey;
 use super::report::{Outcome, TableReport};
 use super::scope::TablePair;
+use super::table_name::TableName;
 
 /// Between two reports of the state from which a later run resumes.
 const SAVED: Duration = Duration::from_secs(1);
@@ -21,6 +22,9 @@ pub struct Saved {
     of: RunIdentity,
     finished: Vec<FinishedTable>,
     part: Option<UnfinishedTable>,
+    /// Tables that were begun without a place from which they could be continued, the last one at the end.
+    #[serde(default)]
+    begun: Vec<String>,
 }
 
 /// A run's identity.
@@ -83,6 +87,13 @@ impl Resume {
         Self { earlier: now.part.clone(), now, ..Self::default() }
     }
 
+    /// Returns a table's turn: one that an earlier run began without success comes after all others, and the last of
+    /// these at the end.
+    pub(super) fn turn(&self, table: &TableName) -> usize {
+        let name = table.to_string();
+        self.now.begun.iter().position(|begun| *begun == name).map_or(0, |place| place + 1)
+    }
+
     /// The result of an earlier run for a table, if it still counts; else the table is begun.
     pub(super) fn begin(
         &mut self,
@@ -111,7 +122,10 @@ impl Resume {
         let part = self.earlier.take_if(|part| is_it(&part.report));
         self.part = part.filter(counts);
         self.now.part.take_if(|part| is_it(&part.report) && !counts(part));
-        self.is_newer = true;
+        self.left(&pair.source);
+        if self.part.is_none() {
+            self.now.begun.push(pair.source.to_string());
+        }
         self.definition = definition;
         None
     }
@@ -132,7 +146,7 @@ impl Resume {
         let definition = self.definition.clone();
         self.now.part =
             Some(UnfinishedTable { definition, after, rows, suspects, report: report.clone() });
-        self.is_newer = true;
+        self.left(&report.table);
     }
 
     pub(super) fn finished(&mut self, report: &TableReport) {
@@ -142,6 +156,13 @@ impl Resume {
         };
         self.now.part.take_if(is_it);
         self.now.finished.push(FinishedTable { definition, report: report.clone() });
+        self.left(&report.table);
+    }
+
+    /// The table is no longer one that was begun without success.
+    fn left(&mut self, table: &TableName) {
+        let name = table.to_string();
+        self.now.begun.retain(|begun| *begun != name);
         self.is_newer = true;
     }
 
@@ -173,7 +194,6 @@ pub(super) fn save(resume: &Mutex<Resume>, observe: &(dyn Fn(VerifyEvent<'_>) + 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verify::table_name::TableName;
 
     fn identity(target: &str) -> RunIdentity {
         RunIdentity {
@@ -219,6 +239,35 @@ mod tests {
         let both = run.newer().expect("a newer state");
         assert_eq!(both.progress(), (2, 0), "what the earlier run finished is kept");
         assert!(run.newer().is_none(), "nothing has changed since");
+    }
+
+    #[test]
+    fn a_table_that_could_not_be_continued_comes_last() {
+        let turns = |run: &Resume| ["d.a", "d.b", "d.c"].map(|name| run.turn(&pair(name).source));
+        let mut run = Resume::new(identity("uuid"), None);
+        run.begin(&pair("d.a"), "a1".to_owned(), false);
+        let mut run = Resume::new(identity("uuid"), Some(&read_again(&mut run)));
+        assert_eq!(turns(&run), [1, 0, 0]);
+        run.begin(&pair("d.b"), "b1".to_owned(), false);
+        let mut run = Resume::new(identity("uuid"), Some(&read_again(&mut run)));
+        assert_eq!(turns(&run), [1, 2, 0]);
+        // It was begun again, and has a part from which it continues.
+        run.begin(&pair("d.a"), "a1".to_owned(), false);
+        assert_eq!(turns(&run), [2, 1, 0]);
+        let report = TableReport::new(&pair("d.a"));
+        run.reached(vec!["5".to_owned()], 5, Vec::new(), &report);
+        assert_eq!(turns(&run), [0, 1, 0]);
+        run.finished(&TableReport::new(&pair("d.b")).conclude());
+        assert_eq!(turns(&run), [0, 0, 0]);
+        assert_eq!(run.now.progress(), (1, 5), "the end of another table leaves the part");
+    }
+
+    #[test]
+    fn states_of_older_versions_are_read() {
+        let mut saved = serde_json::to_value(interrupted()).unwrap();
+        saved.as_object_mut().expect("an object").remove("begun");
+        let saved: Saved = serde_json::from_value(saved).unwrap();
+        assert_eq!(saved.progress(), (1, 5));
     }
 
     #[test]
