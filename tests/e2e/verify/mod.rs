@@ -1,5 +1,6 @@
 //! `csa-daemon verify`: equal rows are equal, different rows are named, late rows are neither.
 
+mod keyless;
 mod moving;
 mod repaired;
 mod resumed;

@@ -16,7 +16,7 @@ const HASTE: &str = "100";
 /// Milliseconds after which the page shows a channel.
 const PAGE: u32 = 3000;
 
-async fn servers(rows: u32) -> (Server, Server) {
+pub(super) async fn servers(rows: u32) -> (Server, Server) {
     let (source, target) = Server::pair(&[], &[]);
     let rights = "SELECT, REPLICATION CLIENT, SHOW VIEW, TRIGGER, EVENT";
     source.exec(&format!("SET sql_log_bin = 0; GRANT {rights} ON *.* TO repl@'%'")).await;
@@ -31,7 +31,7 @@ async fn servers(rows: u32) -> (Server, Server) {
     (source, target)
 }
 
-fn builder(source: &Server, target: &Server, every: &str, rate: i64) -> DaemonBuilder {
+pub(super) fn builder(source: &Server, target: &Server, every: &str, rate: i64) -> DaemonBuilder {
     Daemon::builder(source, target)
         .env("CSA_TEST_HASTE", HASTE)
         .set("verify.every", every)
@@ -42,7 +42,7 @@ fn verify(daemon: &Daemon) -> Value {
     daemon.status()["channels"][0]["verify"].clone()
 }
 
-async fn reaches(daemon: &Daemon, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+pub(super) async fn reaches(daemon: &Daemon, what: &str, is: impl Fn(&Value) -> bool) -> Value {
     let mut last = Value::Null;
     eventually(what, DRAIN, async || {
         last = verify(daemon);
