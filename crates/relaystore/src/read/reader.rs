@@ -163,33 +163,50 @@ impl RelayReader {
             if self.is_cut_off() {
                 return Ok(None);
             }
-            let start = self.position;
-            let (header, frame) = self.frame(start)?;
-            match header.kind {
-                FrameKind::FormatDescription => {
-                    let body = frame.slice(FRAME_HEADER_LEN..);
-                    let format = FormatDescription::parse(body)
-                        .map_err(|_| self.damaged(start, "format description"))?;
-                    self.format = Some(Arc::new(format));
-                }
-                FrameKind::Transaction { first: true, last } => {
-                    match self.transaction(start, header, &frame, last)? {
-                        Found::Transaction(transaction) => return Ok(Some(*transaction)),
-                        Found::Executed => {}
-                        Found::Unwritten => {
-                            self.position = start;
-                            self.ahead.clear();
-                            self.shared.want_files();
-                            return Ok(None);
-                        }
-                    }
-                }
-                FrameKind::Transaction { first: false, .. } => {
-                    return Err(self.damaged(start, "transaction without a beginning"));
-                }
+            match self.next_frame() {
+                Ok(Some(Found::Transaction(transaction))) => return Ok(Some(*transaction)),
+                Ok(Some(Found::Executed) | None) => {}
+                Ok(Some(Found::Unwritten)) => return Ok(None),
+                // Between the look at the visible end and the reading.
+                Err(_) if self.is_purged() => self.ahead.leave_segment(),
+                Err(error) => return Err(error),
             }
         }
         Ok(None)
+    }
+
+    /// Reads the frame at the position, and the rest of the transaction that it begins; `None` for a frame without one.
+    fn next_frame(&mut self) -> Result<Option<Found>> {
+        let start = self.position;
+        let (header, frame) = self.frame(start)?;
+        match header.kind {
+            FrameKind::FormatDescription => {
+                let body = frame.slice(FRAME_HEADER_LEN..);
+                let format = FormatDescription::parse(body)
+                    .map_err(|_| self.damaged(start, "format description"))?;
+                self.format = Some(Arc::new(format));
+                Ok(None)
+            }
+            FrameKind::Transaction { first: true, last } => {
+                let found = self.transaction(start, header, &frame, last)?;
+                if matches!(found, Found::Unwritten) {
+                    self.position = start;
+                    self.ahead.clear();
+                    self.shared.want_files();
+                }
+                Ok(Some(found))
+            }
+            FrameKind::Transaction { first: false, .. } => {
+                Err(self.damaged(start, "transaction without a beginning"))
+            }
+        }
+    }
+
+    /// Returns true if the segment is gone: the target has all that it held.
+    fn is_purged(&self) -> bool {
+        let state = self.shared.state.lock();
+        let number = self.position.segment;
+        number != state.end.segment && !state.segments.contains_key(&number)
     }
 
     fn transaction(
@@ -333,13 +350,12 @@ impl RelayReader {
             }
             // An earlier segment is complete: it ends at its length, not at the visible end.
             if self.position.segment < state.end.segment {
-                let ended = state
-                    .segments
-                    .get(&self.position.segment)
-                    .is_none_or(|segment| self.position.offset >= segment.len);
-                if !ended {
+                let segment = state.segments.get(&self.position.segment);
+                if segment.is_some_and(|segment| self.position.offset < segment.len) {
                     return Ok(true);
                 }
+                // What was not read of a purged one, nobody needs.
+                let is_purged = segment.is_none();
                 // Not simply the next number: segments may have been purged.
                 let next = state.segments.range(self.position.segment + 1..).next();
                 let next = next.map_or(state.end.segment, |(&number, _)| number);
@@ -349,7 +365,7 @@ impl RelayReader {
                     self.read_so_far() == (header.transactions_before, header.bytes_before)
                 });
                 drop(state);
-                if !all_read {
+                if !all_read && !is_purged {
                     let what = "segment ends before its last transaction";
                     return Err(self.damaged(self.position, what));
                 }
@@ -457,3 +473,7 @@ impl RelayReader {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "reader_tests.rs"]
+mod tests;
