@@ -96,6 +96,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::CopyLockIgnored, "copies", copies, 500),
     hunt(Bug::CopyUnlocked, "copies", copies, 200),
     hunt(Bug::ChunkUnlimited, "copies", copies, 50),
+    hunt(Bug::CutChunkLast, "copies", copies, 50),
     hunt(Bug::ChangesEndGuessed, "copies", copies, 200),
 ];
 

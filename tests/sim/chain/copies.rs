@@ -142,6 +142,8 @@ impl Copies {
             lanes: random.random_range(1..4),
             snapshot_bytes: if random.random_bool(0.25) { 1 << 30 } else { 0 },
             chunk_rows,
+            // In one of three cases, rows are larger than a chunk should be.
+            chunk_bytes: if case.seed.is_multiple_of(3) { 1 + case.seed % 37 } else { 4 << 20 },
             part_rows: random.random_range(2..20),
         };
         let server = |place: u64, uuid| {

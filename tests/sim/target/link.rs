@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use csa_applier::{Answer, Connector, Error, Linked, Pending, TargetLink, TargetOptions};
-use csa_provider::server::link::{Limits, LinkError, NextRows, Row, RowPart};
+use csa_provider::server::link::{Limits, LinkError, NextRows, Row, RowPart, Value};
 use csa_provider::test_util::row_with_nulls;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -24,8 +24,8 @@ struct Connection {
     /// Statements of a packet in which some follow a BINLOG statement: the OK to that one lacks the
     /// more-results flag, so the client has to count.
     unannounced: Option<usize>,
-    /// Rows of an answer that is read in parts.
-    unread: VecDeque<Row>,
+    /// Rows of an answer that is read in parts, until its end was read.
+    unread: Option<VecDeque<Row>>,
 }
 
 impl Connector for Server {
@@ -68,14 +68,14 @@ impl Server {
         };
         let (requests, receiver) = mpsc::unbounded_channel();
         Session::serve(self.clone(), id, ended.cancelled_owned(), receiver);
-        let (reply, unannounced, unread) = (None, None, VecDeque::new());
+        let (reply, unannounced, unread) = (None, None, None);
         Ok(Box::new(Connection { id: number, requests, reply, unannounced, unread }))
     }
 }
 
 impl Connection {
     fn send(&mut self, packet: String) -> Linked<()> {
-        if self.reply.is_some() || !self.unread.is_empty() {
+        if self.reply.is_some() || self.unread.is_some() {
             return Err(LinkError::OutOfStep);
         }
         let statements = sql::split(&packet);
@@ -149,15 +149,34 @@ impl TargetLink for Connection {
 
     fn next_rows(&mut self, part: RowPart) -> Pending<'_, Linked<NextRows>> {
         Box::pin(async move {
-            if self.unread.is_empty() {
-                self.unread = self.rows().await?.into();
+            let mut unread = match self.unread.take() {
+                Some(unread) => unread,
+                None => self.rows().await?.into(),
+            };
+            let (mut rows, mut bytes) = (Vec::new(), 0);
+            while rows.len() < part.rows && bytes < part.bytes {
+                // The end comes in a packet of its own.
+                let Some(row) = unread.pop_front() else {
+                    return Ok(NextRows { rows, has_more: false });
+                };
+                bytes += size(&row);
+                rows.push(row);
             }
-            let rows = self.unread.drain(..part.rows.min(self.unread.len())).collect();
-            Ok(NextRows { rows, has_more: !self.unread.is_empty() })
+            self.unread = Some(unread);
+            Ok(NextRows { rows, has_more: true })
         })
     }
 
     fn quit(self: Box<Self>) -> Pending<'static, ()> {
         Box::pin(async {})
     }
+}
+
+/// Returns the bytes of a row's values.
+fn size(row: &Row) -> usize {
+    let bytes = |place| match row.as_ref(place) {
+        Some(Value::Bytes(bytes)) => 1 + bytes.len(),
+        _ => 1,
+    };
+    (0..row.len()).map(bytes).sum()
 }

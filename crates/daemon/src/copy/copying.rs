@@ -180,15 +180,26 @@ impl<'a> Copying<'a> {
         sources: Vec<VerifySession>,
         turn: Option<Turn>,
     ) -> Result<Vec<Lane>> {
-        let mut lanes = Vec::new();
-        for source in sources {
-            let target = TargetWriter::connect(&self.options.target).await?;
-            let pace = Arc::clone(&self.options.pace);
-            let (turn, held) = (turn.clone(), self.claim.held());
-            let (keeps_snapshot, limits) = (false, self.options.limits);
-            lanes.push(Lane { source, target, turn, keeps_snapshot, held, pace, limits });
-        }
-        Ok(lanes)
+        let Self { options, server, claim, .. } = self;
+        let held = claim.held();
+        let lanes = async {
+            let mut lanes = Vec::new();
+            for source in sources {
+                let target = TargetWriter::connect(&options.target).await?;
+                lanes.push(Lane {
+                    server: server.clone(),
+                    source,
+                    target,
+                    turn: turn.clone(),
+                    keeps_snapshot: false,
+                    held: held.clone(),
+                    pace: Arc::clone(&options.pace),
+                    limits: options.limits,
+                });
+            }
+            Ok(lanes)
+        };
+        keeping(claim, lanes).await
     }
 
     pub(super) async fn server_uuid(&mut self) -> Result<String> {

@@ -22,6 +22,8 @@ pub struct CopyScale {
     /// Tables that have no more bytes together are read in one snapshot.
     pub snapshot_bytes: u64,
     pub chunk_rows: u64,
+    /// The bytes of a chunk's rows.
+    pub chunk_bytes: u64,
     /// Tables with more rows are divided.
     pub part_rows: u64,
 }
@@ -45,9 +47,9 @@ type Result<T> = std::result::Result<T, CopyFailure>;
 impl DrivenCopy {
     #[must_use]
     pub fn new(channel: &str, sources: Vec<Target>, target: Target, scale: CopyScale) -> Self {
-        let CopyScale { lanes, snapshot_bytes, chunk_rows, part_rows } = scale;
-        let (rows, first_rows) = (chunk_rows, chunk_rows);
-        let limits = ChunkLimits { rows, first_rows, part_rows, ..ChunkLimits::default() };
+        let CopyScale { lanes, snapshot_bytes, chunk_rows, chunk_bytes, part_rows } = scale;
+        let (rows, first_rows, bytes) = (chunk_rows, chunk_rows, chunk_bytes);
+        let limits = ChunkLimits { bytes, rows, first_rows, part_rows };
         let options = CopyOptions {
             channel: channel.to_owned(),
             sources,

@@ -140,12 +140,16 @@ pub(crate) async fn make_missing(
     converging: &Converging,
 ) -> std::result::Result<(), CopyError> {
     let claim = CopyClaim::take_met(target, channel, converging).await?;
-    let Some(claim) = claim else { return Ok(()) };
+    let Some(mut claim) = claim else { return Ok(()) };
     let mut writer = TargetWriter::connect(target).await?;
     let later = Later::of(channel, converging)?;
-    for statement in &later.tables {
-        writer.add(statement).await?;
-    }
+    let tables = async {
+        for statement in &later.tables {
+            writer.add(statement).await?;
+        }
+        Ok(())
+    };
+    keeping(&mut claim, tables).await?;
     writer.close().await;
     claim.leave(&Later { tables: Vec::new(), ..later }.text()).await?;
     Ok(())

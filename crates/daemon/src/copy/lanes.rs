@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use csa_applier::Target;
 use csa_provider::seams::planted::{Bug, is_planted};
-use csa_provider::server::link::RowPart;
+use csa_provider::server::link::{RowPart, Side};
 use tokio::time::Instant;
+use tracing::warn;
 
 use super::error::Result;
 use super::options::ChunkLimits;
@@ -23,12 +25,15 @@ const CHUNK_TIME: Duration = Duration::from_millis(500);
 
 /// A chunk ends with the row by which its answer has so many times the bytes that a chunk should have.
 const ANSWER: u64 = 4;
-/// An answer waits while its first chunks are written, and while the copy pauses.
-const PATIENT: &str = "SET SESSION net_write_timeout=31536000";
+/// In a snapshot, an answer waits while its first chunks are written, and while the copy pauses.
+const PATIENT: &str = "SET SESSION net_write_timeout=86400";
+const OF_ONE_MOMENT: &str = "SET SESSION transaction_isolation='REPEATABLE-READ'";
 
 /// A session on each side.
 #[derive(Debug)]
 pub(super) struct Lane {
+    /// The server of the sessions on the source.
+    pub(super) server: Target,
     pub(super) source: VerifySession,
     pub(super) target: TargetWriter,
     /// `None` in the snapshot of the copy's begin. Else each chunk is read on its own, and noted on the target.
@@ -44,21 +49,21 @@ pub(super) struct Lane {
 impl Lane {
     /// Copies parts until none is left, or the time is over.
     pub(super) async fn run(mut self, work: Arc<Work>) -> Result<Self> {
-        self.source.run(PATIENT).await?;
         match self.turn {
             // What a chunk's query holds of a table is released with the savepoint, so that the source's DDL need
             // not wait for the end of the snapshot.
-            None => self.source.run("SAVEPOINT csa").await?,
-            Some(_) => {
-                self.source.run("SET SESSION transaction_isolation='REPEATABLE-READ'").await?;
+            None => {
+                self.source.run(PATIENT).await?;
+                self.source.run("SAVEPOINT csa").await?;
             }
+            Some(_) => self.source.run(OF_ONE_MOMENT).await?,
         }
         loop {
             let next = match work.is_over() {
                 true => None,
                 false => work.parts.lock().pop_front(),
             };
-            let Some((place, part)) = next else { return Ok(self) };
+            let Some((place, part)) = next else { break };
             let Some(table) = work.tables.get(place) else { continue };
             table.lanes.fetch_add(1, Ordering::Relaxed);
             let copied = self.copy(table, part, &work).await;
@@ -66,25 +71,44 @@ impl Lane {
             if !copied? {
                 return Ok(self);
             }
-            if self.turn.is_none() && !self.keeps_snapshot && work.parts.lock().is_empty() {
-                // Indexes may take hours, for which the source would keep old versions of all rows.
-                self.source.run("ROLLBACK").await?;
-            }
             if table.parts_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                for statement in &table.indexes {
-                    self.target.add(statement).await?;
-                }
-                work.tables_done.fetch_add(1, Ordering::Relaxed);
+                work.filled.lock().push_back(place);
             }
+            if !self.releases_snapshot() {
+                self.add_indexes(&work).await?;
+            }
+        }
+        if self.releases_snapshot() {
+            // Indexes may take hours, for which the source would keep old versions of all rows.
+            self.source.run("ROLLBACK").await?;
+            self.add_indexes(&work).await?;
+        }
+        Ok(self)
+    }
+
+    /// Returns true if the snapshot ends with the last row that this lane reads.
+    const fn releases_snapshot(&self) -> bool {
+        self.turn.is_none() && !self.keeps_snapshot
+    }
+
+    /// Adds the indexes of tables whose rows are there.
+    async fn add_indexes(&mut self, work: &Work) -> Result<()> {
+        loop {
+            let Some(place) = work.filled.lock().pop_front() else { return Ok(()) };
+            let Some(table) = work.tables.get(place) else { continue };
+            for statement in &table.indexes {
+                self.target.add(statement).await?;
+            }
+            work.tables_done.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Returns false if the time was over before the part was copied.
     async fn copy(&mut self, table: &CopiedTable, mut part: Part, work: &Work) -> Result<bool> {
-        let Self { source, target, turn, held, pace, limits, .. } = self;
+        let Self { server, source, target, turn, held, pace, limits, .. } = self;
         pace.turn(0).await;
         let has_snapshot = turn.is_none();
-        let mut reader = ChunkReader { source, table, has_snapshot, left: None };
+        let mut reader = ChunkReader { server, source, table, has_snapshot, left: None };
         let mut asked = match table.estimate.average_row {
             0 => limits.first_rows,
             bytes => (limits.bytes / (2 * bytes)).clamp(1, limits.first_rows),
@@ -118,6 +142,7 @@ impl Lane {
                 match is_last {
                     true => Ok(Chunk::default()),
                     false => {
+                        reader.tell_of_pause(pace);
                         pace.turn(rows).await;
                         reader.read(&part, asked, limits).await
                     }
@@ -164,9 +189,10 @@ struct Chunk {
     took: Duration,
 }
 
-/// Reads the rows of a part. A query's result that is larger than a chunk is read over several: nobody knows
-/// beforehand how long rows are.
+/// Reads the rows of a part. In a snapshot, a result that is larger than a chunk is read over several: nobody knows
+/// beforehand how long rows are. Elsewhere its rest is asked for again, because it would hold the table's definition.
 struct ChunkReader<'a> {
+    server: &'a Target,
     source: &'a mut VerifySession,
     table: &'a CopiedTable,
     has_snapshot: bool,
@@ -194,11 +220,30 @@ impl ChunkReader<'_> {
             (_, has_more) = self.source.next_texts(RowPart { rows: 1, bytes: 1 }).await?;
         }
         let took = begun.elapsed();
-        self.left = has_more.then(|| left.saturating_sub(read));
-        if self.left.is_none() && self.has_snapshot {
-            self.source.run("ROLLBACK TO SAVEPOINT csa").await?;
+        match (self.has_snapshot, has_more) {
+            (true, false) => self.source.run("ROLLBACK TO SAVEPOINT csa").await?,
+            (true, true) | (false, false) => {}
+            // A session can't be asked anything before it has sent all rows.
+            (false, true) => {
+                *self.source = VerifySession::open(Side::Source, self.server).await?;
+                self.source.run(OF_ONE_MOMENT).await?;
+            }
         }
-        Ok(Chunk { rows, is_last: !has_more && read < left, took })
+        let is_open = self.has_snapshot && has_more;
+        self.left = is_open.then(|| left.saturating_sub(read));
+        let is_last = read < left && (!has_more || is_planted(Bug::CutChunkLast));
+        Ok(Chunk { rows, is_last, took })
+    }
+
+    /// Warns of a pause in the middle of a result.
+    fn tell_of_pause(&self, pace: &Pace) {
+        if self.left.is_some() && pace.is_paused() {
+            warn!(
+                table = %self.table.name,
+                "the copy pauses while its query reads the table: on the source, DDL for the table waits for the copy, \
+                 and what comes after that waits for the DDL"
+            );
+        }
     }
 }
 

@@ -56,6 +56,10 @@ impl Pace {
         self.is_paused.send_replace(is_paused);
     }
 
+    pub(super) fn is_paused(&self) -> bool {
+        *self.is_paused.borrow()
+    }
+
     /// Waits until the next chunk is due; `rows` is the size of the last one.
     pub(super) async fn turn(&self, rows: u64) {
         self.rows.fetch_add(rows, Ordering::Relaxed);
@@ -84,7 +88,7 @@ impl Pace {
 
     /// Returns what holds the copy back, in words.
     pub(super) fn held(&self) -> Option<String> {
-        if *self.is_paused.borrow() {
+        if self.is_paused() {
             return Some("paused".to_owned());
         }
         let rate = self.rate()?;

@@ -54,6 +54,8 @@ pub(super) struct Work {
     /// Bytes of statements that were sent.
     pub(super) bytes: AtomicU64,
     pub(super) tables_done: AtomicUsize,
+    /// Places of tables whose rows are there, and whose indexes are not.
+    pub(super) filled: Mutex<VecDeque<usize>>,
     /// No chunk begins after it.
     pub(super) deadline: Option<Instant>,
 }
@@ -67,6 +69,7 @@ impl Work {
             rows_before: 0,
             bytes: AtomicU64::new(0),
             tables_done: AtomicUsize::new(0),
+            filled: Mutex::default(),
             deadline: None,
         }
     }

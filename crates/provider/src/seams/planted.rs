@@ -119,6 +119,8 @@ pub enum Bug {
     SourceBehindAccepted,
     /// The rows of a chunk are not limited.
     ChunkUnlimited,
+    /// A chunk that was cut, because its rows are large, counts as the last one of its part.
+    CutChunkLast,
     /// A snapshot counts as exact although transactions were committed while it was opened.
     SnapshotInexact,
 }
