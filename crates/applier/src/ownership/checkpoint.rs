@@ -227,7 +227,10 @@ pub(crate) async fn add_rows(
         })
         .collect();
     // IGNORE, because rows that are there have progress of their own.
-    let insert = format!("INSERT IGNORE INTO csa.checkpoint VALUES {}", rows.join(","));
+    let insert = format!(
+        "INSERT IGNORE INTO csa.checkpoint (channel, worker, sequence, gtid_executed, epoch, updated_at) VALUES {}",
+        rows.join(",")
+    );
     session.run(insert).await.map(drop)
 }
 

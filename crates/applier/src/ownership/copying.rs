@@ -196,7 +196,8 @@ impl CopyClaim {
                 format!("({channel},{},{},NOW(6))", quote(schema), quote(table))
             });
             let rows = rows.collect::<Vec<String>>().join(",");
-            self.session.run(format!("INSERT INTO csa.copy VALUES {rows}")).await?;
+            let columns = "channel, table_schema, table_name, begun_at";
+            self.session.run(format!("INSERT INTO csa.copy ({columns}) VALUES {rows}")).await?;
         }
         self.session.run("COMMIT").await.map(drop)
     }
@@ -270,11 +271,15 @@ impl CopyClaim {
                     format!("({channel},{schema},{table},{number},{left},{rows},{NO_EPOCH})")
                 });
             let rows = rows.collect::<Vec<String>>().join(",");
-            self.session.run(format!("INSERT INTO csa.copy_range VALUES {rows}")).await?;
+            let columns =
+                "channel, table_schema, table_name, number, left_to_copy, rows_copied, epoch";
+            self.session
+                .run(format!("INSERT INTO csa.copy_range ({columns}) VALUES {rows}"))
+                .await?;
         }
         let state = format!(
-            "INSERT INTO csa.copy_state VALUES ({channel},{},{definitions},'{executed}','{seen}',NULL,\
-             {has_tables},{})",
+            "INSERT INTO csa.copy_state (channel, source_uuid, definitions, gtid_executed, seen, until_gtids, \
+             has_tables, later) VALUES ({channel},{},{definitions},'{executed}','{seen}',NULL,{has_tables},{})",
             quote(source_uuid),
             quote(later)
         );

@@ -22,5 +22,7 @@ pub fn read_move(channel: &str) -> String {
 #[must_use]
 pub fn write_move(channel: &str, number: u64, journal: &str) -> String {
     let (channel, journal) = (quote(channel), quote(journal));
-    format!("REPLACE INTO csa.move VALUES ({channel}, {number}, NOW(6), {journal})")
+    format!(
+        "REPLACE INTO csa.move (channel, number, at, journal) VALUES ({channel}, {number}, NOW(6), {journal})"
+    )
 }

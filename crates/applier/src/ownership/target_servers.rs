@@ -52,7 +52,9 @@ pub(crate) async fn note(
     let channel = quote(channel);
     for server in new {
         session
-            .run(format!("INSERT IGNORE INTO csa.target_server VALUES ({channel},'{server}')"))
+            .run(format!(
+                "INSERT IGNORE INTO csa.target_server (channel, server_uuid) VALUES ({channel},'{server}')"
+            ))
             .await?;
         known.insert(server);
     }
