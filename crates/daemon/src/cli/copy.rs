@@ -14,8 +14,8 @@ use super::verify::{chosen_with_target, reader};
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{
-    Cancelled, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, MovingTable, Pace,
-    PlannedCopy, PlannedTable, sources,
+    Cancelled, Copier, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, MovingTable,
+    Pace, PlannedCopy, PlannedTable, sources,
 };
 use crate::host::{Failure, runtime};
 use crate::verify::Replicated;
@@ -62,7 +62,11 @@ pub(super) fn options(
 ) -> Result<CopyOptions, Failure> {
     let user = arguments.source_user.as_deref();
     let source = reader(channel, user, arguments.source_password_file.as_deref())?;
-    let mut options = CopyOptions { sources: sources(&source), ..CopyOptions::of(channel) };
+    let mut options = CopyOptions {
+        sources: sources(&source),
+        copier: Copier::Command,
+        ..CopyOptions::of(channel)
+    };
     options.lanes = arguments.lanes.unwrap_or(options.lanes);
     options.compares = channel.copy.verify && !arguments.no_verify;
     if let Some(rows_per_second) = arguments.rows_per_second {
@@ -94,7 +98,7 @@ fn show_plan(channel: &str, planned: &PlannedCopy) {
     let PlannedCopy { tables, why_in_one_snapshot } = planned;
     for PlannedTable { name, rows, bytes, parts, has_key, in_chunks } in tables {
         let ranges = match (has_key, parts) {
-            (false, _) => "without a key: read with growing offsets".to_owned(),
+            (false, _) => "without a key: read by one query".to_owned(),
             (true, 1) => "in one range".to_owned(),
             (true, parts) => format!("in {parts} ranges side by side"),
         };

@@ -23,6 +23,7 @@ use super::pace::Pace;
 use super::plan::Plan;
 use super::progress::{CopyProgress, CopyStep};
 use super::ranges::{Turn, noted};
+use super::relay::empty_relay_store;
 use super::snapshot::LastLook;
 use super::work::{self, Work};
 use super::writer::TargetWriter;
@@ -75,6 +76,9 @@ impl<'a> Copying<'a> {
         let Self { options, claim, watcher, last_look, writer, report, .. } = self;
         let begins = begin::begin(options, selection, dropped, watcher, &mut sources, last_look);
         let mut begun = keeping(claim, begins).await?;
+        if let Some(relay) = &options.relay {
+            empty_relay_store(relay, options.copier).await?;
+        }
         report.observer.begins_after(&begun.executed);
         report.show(CopyStep::Tables, &begun.plan, None);
         let names: Vec<_> = begun.plan.tables.keys().cloned().map(Into::into).collect();

@@ -12,6 +12,7 @@ use super::error::CopyError;
 use super::options::{ChunkLimits, CopyObserver, CopyOptions};
 use super::pace::Pace;
 use super::progress::CopyProgress;
+use super::relay::Copier;
 use crate::config::ThrottleBy;
 use crate::verify::{EveryTable, TableName};
 
@@ -60,6 +61,8 @@ impl DrivenCopy {
             throttle_by: Arc::new(ThrottleBy::default()),
             source_slowdown: Duration::ZERO,
             limits,
+            relay: None,
+            copier: Copier::Daemon,
             compares: true,
         };
         Self { options }

@@ -25,6 +25,7 @@ mod pace;
 mod plan;
 mod progress;
 mod ranges;
+mod relay;
 mod rows;
 mod snapshot;
 mod work;
@@ -48,6 +49,7 @@ use options::{check_gtids, connect_source};
 pub(crate) use pace::Pace;
 use plan::Plan;
 pub(crate) use progress::{CopyProgress, CopyStep, MovingTable};
+pub(crate) use relay::{Copier, empty_relay_store};
 use writer::TargetWriter;
 
 use crate::verify::{Scope, TableName, TableSelection, VerifySession};

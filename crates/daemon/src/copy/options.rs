@@ -8,10 +8,12 @@ use csa_applier::{Target, TargetGtids, TargetOptions};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
 use csa_provider::source::SourceOptions;
+use csa_relaystore::disk::RelayStoreOptions;
 
 use super::error::{CopyError, Result};
 use super::pace::Pace;
 use super::progress::CopyProgress;
+use super::relay::Copier;
 use crate::config::{ChannelSettings, ThrottleBy};
 use crate::throttle::HealthLimit;
 use crate::verify::{VerifySession, source_servers};
@@ -35,6 +37,9 @@ pub(crate) struct CopyOptions {
     /// By how much longer than before the copy the source may take for small queries.
     pub(crate) source_slowdown: Duration,
     pub(crate) limits: ChunkLimits,
+    /// The channel's relay store, which a new copy empties.
+    pub(crate) relay: Option<RelayStoreOptions>,
+    pub(crate) copier: Copier,
     /// A copy of one snapshot ends with a comparison of all rows.
     pub(crate) compares: bool,
 }
@@ -76,6 +81,8 @@ impl CopyOptions {
             throttle_by: Arc::clone(&settings.throttle_by),
             source_slowdown: settings.copy.source_slowdown.0,
             limits: ChunkLimits::default(),
+            relay: Some(settings.relay.clone()),
+            copier: Copier::Daemon,
             // The channel compares once it runs.
             compares: false,
         }
