@@ -244,7 +244,9 @@ impl Core {
             "gtid_mode" => "ON".to_owned(),
             // What a copy needs is in the logs of both.
             "gtid_purged" => String::new(),
-            "log_bin" | "binlog_order_commits" => "1".to_owned(),
+            "log_bin" | "binlog_order_commits" | "explicit_defaults_for_timestamp" => {
+                "1".to_owned()
+            }
             "sql_generate_invisible_primary_key"
             | "sql_require_primary_key"
             | "restrict_fk_on_non_standard_key" => "0".to_owned(),

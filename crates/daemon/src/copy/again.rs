@@ -173,7 +173,7 @@ impl Again<'_> {
         has_end: bool,
     ) -> CopyError {
         let channel = &self.options.copy.channel;
-        let names = tables.iter().map(|name| format!("--table {name}"));
+        let names = tables.iter().map(|name| format!("--table {}", name.argument()));
         let range = integers.map(|(first, last)| format!("--range {first}..{last}"));
         let names: Vec<String> = names.chain(range).collect();
         CopyError::Refused(match has_end {

@@ -190,7 +190,7 @@ struct Chunk {
 }
 
 /// Reads the rows of a part. In a snapshot, a result that is larger than a chunk is read over several: nobody knows
-/// beforehand how long rows are. Elsewhere its rest is asked for again, because it would hold the table's definition.
+/// before how long rows are. Elsewhere its rest is asked for again, because it would hold the table's definition.
 struct ChunkReader<'a> {
     server: &'a Target,
     source: &'a mut VerifySession,

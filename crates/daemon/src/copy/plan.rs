@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use csa_applier::CollationMap;
 use csa_provider::server::Vendor;
 use csa_provider::server::link::Side;
 use csa_provider::sql_text::identifier;
@@ -92,7 +93,22 @@ pub(super) async fn read(
             ))
             .into());
     }
-    let renamed = shown(pairs.iter().filter(|p| p.source != p.target).map(|pair| &pair.source));
+    let folds = |pair: &&TablePair| {
+        let TableName { schema, table } = &pair.source;
+        listed.target_folds_case
+            && (schema.to_lowercase(), table.to_lowercase()) == pair.target.clone().into()
+    };
+    let renamed = || pairs.iter().filter(|pair| pair.source != pair.target);
+    let folded = shown(renamed().filter(folds).map(|pair| &pair.source));
+    if !folded.is_empty() {
+        return Err(target
+            .refused(&format!(
+                "lower_case_table_names there writes {folded} in lower case, which a copy can't do yet; copy with a \
+                 dump (docs/provisioning.md)"
+            ))
+            .into());
+    }
+    let renamed = shown(renamed().map(|pair| &pair.source));
     if !renamed.is_empty() {
         return Err(target
             .refused(&format!(
@@ -101,7 +117,7 @@ pub(super) async fn read(
             ))
             .into());
     }
-    target.close().await;
+    let collations_there = schema_collations(&mut target).await?;
     let tables: BTreeMap<TableName, Estimate> = pairs
         .into_iter()
         .filter_map(|pair| Some((pair.source.clone(), *on_source.get(&pair.source)?)))
@@ -118,8 +134,53 @@ pub(super) async fn read(
         tables.keys().any(|table| table.schema == *schema)
             || is_without_tables && selection.target_of(&any, listed.target_folds_case).is_some()
     };
-    let schemas = all.into_iter().filter(is_copied).collect();
+    // A directory without data, such as lost+found, is a schema of this name in 5.7.
+    let is_schema = |schema: &String| !schema.starts_with("#mysql50#");
+    let schemas: Vec<String> = all.into_iter().filter(is_schema).filter(is_copied).collect();
+    if scope.is_everything() {
+        let collations_here = schema_collations(source).await?;
+        let map = &options.target.collation_map;
+        if let Some(why) = other_collation(&schemas, &collations_here, &collations_there, map) {
+            return Err(target.refused(&why).into());
+        }
+    }
+    target.close().await;
     Ok(Plan { tables, schemas })
+}
+
+/// Returns the default collation of each schema.
+async fn schema_collations(session: &mut VerifySession) -> Result<BTreeMap<String, String>> {
+    let rows: Vec<(String, String)> = session
+        .rows("SELECT SCHEMA_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA")
+        .await?;
+    Ok(rows.into_iter().collect())
+}
+
+/// Returns the reason why a schema that is on the target can't become a copy: a table that the source makes without a
+/// character set would get another one there.
+fn other_collation(
+    schemas: &[String],
+    here: &BTreeMap<String, String>,
+    there: &BTreeMap<String, String>,
+    map: &CollationMap,
+) -> Option<String> {
+    // utf8mb3 was called utf8 before 8.0.30.
+    let current = |name: &str| match name.strip_prefix("utf8_") {
+        Some(rest) => format!("utf8mb3_{rest}"),
+        None => name.to_owned(),
+    };
+    schemas.iter().find_map(|schema| {
+        let wanted = here.get(schema)?;
+        let wanted = map.get(wanted).unwrap_or(wanted);
+        let found = there.get(schema)?;
+        (current(found) != current(wanted)).then(|| {
+            format!(
+                "schema {schema} has the default collation {found} there, and {wanted} on the source: tables that the \
+                 source makes later would not be the same; run there: ALTER DATABASE {} COLLATE {wanted}",
+                identifier(schema)
+            )
+        })
+    })
 }
 
 /// A snapshot holds the rows of InnoDB alone.

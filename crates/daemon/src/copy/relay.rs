@@ -7,7 +7,7 @@ use csa_relaystore::opening::RelayStore;
 use super::error::{CopyError, Result};
 use crate::host::blocking;
 
-/// Who copies.
+/// The program that copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copier {
     /// The daemon that receives, so that an open store is its own, of this copy.

@@ -62,6 +62,11 @@ impl TargetWriter {
                 Err(source) => return Err(writer.error(&query, source)),
             }
         }
+        // Off, a TIMESTAMP column without a default would get one.
+        let defaults = "SELECT @@SESSION.explicit_defaults_for_timestamp";
+        if writer.asked::<u8>(defaults).await? == [0] {
+            writer.run("SET SESSION explicit_defaults_for_timestamp=ON").await?;
+        }
         Ok(writer)
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Catalogue {
     pub(super) cascades: Vec<(TableName, TableName)>,
     /// All collations that the server knows.
     pub(super) collations: BTreeSet<String>,
+    /// The default collation of each schema.
+    pub(super) schemas: BTreeMap<String, String>,
 }
 
 impl Catalogue {
@@ -74,6 +76,12 @@ impl Catalogue {
         let collations = session.rows("SELECT COLLATION_NAME FROM information_schema.COLLATIONS");
         let collations = collations.await?.into_iter().flatten().flatten();
         found.collations = collations.map(|name| current_name(&name)).collect();
+        let schemas = "SELECT SCHEMA_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA";
+        for row in session.rows(schemas).await? {
+            if let [Some(schema), Some(collation)] = &row[..] {
+                found.schemas.insert(schema.clone(), current_name(collation));
+            }
+        }
         Ok(found)
     }
 

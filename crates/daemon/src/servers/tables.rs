@@ -49,7 +49,7 @@ impl Context<'_> {
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut found = vec![self.replicated(), self.missing(), self.engines(), self.discarded()];
         found.push(self.triggers());
-        found.extend([self.cascades(), self.cycles()]);
+        found.extend([self.cascades(), self.cycles(), self.schemas()]);
         if self.source.is_too_large || self.target.is_too_large {
             found.push(
                 Finding::warning(
@@ -294,6 +294,37 @@ impl Context<'_> {
                 quoted(&first.source)
             ),
         )
+    }
+
+    /// A table that the source makes without a character set gets the default of its schema, which is the target's there.
+    fn schemas(&self) -> Finding {
+        const CHECK: &str = "tables.schemas";
+        let pairs: BTreeSet<(&String, &String)> =
+            self.pairs.iter().map(|pair| (&pair.source.schema, &pair.target.schema)).collect();
+        let differ = pairs.into_iter().filter_map(|(source, target)| {
+            let wanted = self.source.schemas.get(source)?;
+            let wanted = self.collation_map.get(wanted).unwrap_or(wanted);
+            let found = self.target.schemas.get(target)?;
+            (found != wanted).then(|| (target, found, wanted))
+        });
+        let differ: Vec<_> = differ.collect();
+        let Some((first, _, wanted)) = differ.first() else {
+            return Finding::ok(CHECK, "have the same default collations on both sides");
+        };
+        let names: Vec<String> = differ
+            .iter()
+            .map(|(schema, found, wanted)| format!("{schema} ({found} instead of {wanted})"))
+            .collect();
+        Finding::warning(
+            CHECK,
+            format!(
+                "{} on the target: a table that the source makes there from now on would hold other characters, or \
+                 compare them in another way",
+                counted(differ.len(), "schema has another default collation", "schemas have other default collations")
+            ),
+        )
+        .names(&names)
+        .fix(Place::Target, format!("ALTER DATABASE {} COLLATE {wanted};", identifier(first)))
     }
 
     fn columns(&self) -> Finding {

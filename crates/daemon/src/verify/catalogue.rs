@@ -61,6 +61,8 @@ impl Column {
         charset: Option<&str>,
         octets: Option<u64>,
     ) -> Self {
+        // The name until 8.0.11, and MariaDB's.
+        let column_type = &column_type.replace("geometrycollection", "geomcollection");
         let data_type = column_type.split([' ', '(']).next().unwrap_or_default().to_lowercase();
         let mut full_type = without_width(column_type, &data_type);
         if let Some(collation) = collation {

@@ -144,7 +144,7 @@ impl TableReport {
         let range = if self.left_out.is_none() { range() } else { None };
         can_be_copied.then(|| {
             let range = range.unwrap_or_default();
-            format!("csa-daemon copy --channel {channel} --table {}{range}", self.table)
+            format!("csa-daemon copy --channel {channel} --table {}{range}", self.table.argument())
         })
     }
 }

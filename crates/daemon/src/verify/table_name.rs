@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use csa_provider::server::visible::shell_argument;
+use csa_provider::sql_text::identifier;
+
 /// A schema and a table in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
@@ -22,22 +25,89 @@ impl From<TableName> for (String, String) {
     }
 }
 
+impl TableName {
+    /// Returns the name as an argument in a command for a shell.
+    pub(crate) fn argument(&self) -> String {
+        shell_argument(&self.to_string()).into_owned()
+    }
+}
+
 impl fmt::Display for TableName {
+    /// Writes `schema.table`, with backticks around a part that would be read as something else.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{}", self.schema, self.table)
+        let shown = |part: &str| match part.contains(['.', '`']) {
+            true => identifier(part),
+            false => part.to_owned(),
+        };
+        write!(formatter, "{}.{}", shown(&self.schema), shown(&self.table))
     }
 }
 
 impl FromStr for TableName {
     type Err = String;
 
-    /// Returns `schema.table`; the first dot parts them.
+    /// Reads `schema.table`; the first dot outside of backticks parts them.
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('.') {
-            Some((schema, table)) if !schema.is_empty() && !table.is_empty() => {
-                Ok(Self { schema: schema.to_owned(), table: table.to_owned() })
+        let wrong = || format!("{text:?} is not SCHEMA.TABLE");
+        let (schema, rest) = match quoted_name(text) {
+            Some((schema, rest)) => (schema, rest.strip_prefix('.').ok_or_else(wrong)?),
+            None => {
+                let (schema, rest) = text.split_once('.').ok_or_else(wrong)?;
+                (schema.to_owned(), rest)
             }
-            _ => Err(format!("{text:?} is not SCHEMA.TABLE")),
+        };
+        let table = match quoted_name(rest) {
+            Some((table, "")) => table,
+            Some(_) => return Err(wrong()),
+            None => rest.to_owned(),
+        };
+        match schema.is_empty() || table.is_empty() {
+            true => Err(wrong()),
+            false => Ok(Self { schema, table }),
         }
+    }
+}
+
+/// Returns the name in backticks at the beginning of a text, and what follows it. Two backticks in it are one.
+fn quoted_name(text: &str) -> Option<(String, &str)> {
+    let mut rest = text.strip_prefix('`')?;
+    let mut name = String::new();
+    loop {
+        let (part, after) = rest.split_once('`')?;
+        name.push_str(part);
+        rest = after;
+        match rest.strip_prefix('`') {
+            Some(more) => {
+                name.push('`');
+                rest = more;
+            }
+            None => return Some((name, rest)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_shown() {
+        for (schema, table, shown) in [
+            ("d", "t", "d.t"),
+            ("my.shop", "t", "`my.shop`.t"),
+            ("d", "a.b", "d.`a.b`"),
+            ("a`b", "t", "`a``b`.t"),
+            ("d", "order lines", "d.order lines"),
+        ] {
+            let name = TableName { schema: schema.to_owned(), table: table.to_owned() };
+            assert_eq!(name.to_string(), shown);
+            assert_eq!(shown.parse::<TableName>(), Ok(name));
+        }
+        let name: TableName = "my.shop.t".parse().unwrap();
+        assert_eq!((&*name.schema, &*name.table), ("my", "shop.t"));
+        for text in ["t", ".t", "d.", "`d`", "`d`t", "``.t", "d.`t`x"] {
+            assert!(text.parse::<TableName>().is_err(), "{text}");
+        }
+        assert_eq!("d.x;id".parse::<TableName>().unwrap().argument(), "'d.x;id'");
     }
 }

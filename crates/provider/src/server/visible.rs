@@ -26,6 +26,17 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// The text as one argument in a command for a POSIX shell.
+#[must_use]
+pub fn shell_argument(text: &str) -> Cow<'_, str> {
+    let is_plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | ',' | '/');
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(format!("'{}'", text.replace('\'', r"'\''"))),
+    }
+}
+
 /// True for C0 and C1 controls, line and paragraph separators,
 /// and marks that change the text direction.
 #[must_use]
@@ -40,6 +51,20 @@ pub fn acts(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_runs_nothing_that_is_in_an_argument() {
+        for (text, argument) in [
+            ("shop.order_line", "shop.order_line"),
+            ("shop.order line", "'shop.order line'"),
+            ("d.x;id", "'d.x;id'"),
+            ("d.$(id)", "'d.$(id)'"),
+            ("d.it's", r"'d.it'\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_argument(text), argument);
+        }
+    }
 
     #[test]
     fn what_acts_is_shown_instead() {

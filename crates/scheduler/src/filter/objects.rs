@@ -85,6 +85,11 @@ pub(super) fn is_about_accounts(leading: &[Token<'_>], dialect: Dialect) -> bool
     }
 }
 
+/// Returns true if a statement that begins with these words is a FLUSH.
+pub(super) fn is_flushing(leading: &[Token<'_>], dialect: Dialect) -> bool {
+    Words { tokens: leading, dialect }.is("FLUSH")
+}
+
 /// Returns true if a statement that begins with these words creates or drops temporary tables.
 pub(super) fn is_about_temporary_tables(leading: &[Token<'_>], dialect: Dialect) -> bool {
     let mut words = Words { tokens: leading, dialect };
@@ -142,13 +147,6 @@ impl<'t, 'a> Words<'t, 'a> {
                 self.take_any(&["NO_WRITE_TO_BINLOG", "LOCAL"]);
                 self.take_any(&["TABLE", "TABLES"])?;
                 self.tables()
-            }
-            b"FLUSH" => {
-                self.take_any(&["NO_WRITE_TO_BINLOG", "LOCAL"]);
-                match self.take_any(&["TABLE", "TABLES"]) {
-                    Some(()) if !self.tokens.is_empty() => self.tables(),
-                    _ => Some(Object::Unfiltered),
-                }
             }
             b"GRANT" | b"REVOKE" => self.grant(),
             b"SET" => match self.take_any(&["PASSWORD", "DEFAULT"]) {

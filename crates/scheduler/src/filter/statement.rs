@@ -4,7 +4,8 @@ use csa_provider::sql_text::{Dialect, Token};
 use super::Filters;
 use super::accounts::GRANT_TABLES;
 use super::objects::{
-    Name, Object, is_about_temporary_tables, may_use_temporary_table, object, qualifiers,
+    Name, Object, is_about_temporary_tables, is_flushing, may_use_temporary_table, object,
+    qualifiers,
 };
 use super::tokens::{leading, tokens};
 use crate::key_source::KeySourceError;
@@ -60,7 +61,7 @@ impl Filters {
         dialect: Dialect,
         trigger_table: impl AsyncFnOnce(&str, &str) -> Result<Option<String>, KeySourceError>,
     ) -> Result<StatementVerdict, KeySourceError> {
-        if is_of_temporary_tables(query.statement, dialect) {
+        if is_of_temporary_tables(query.statement, dialect) || is_flush(query.statement, dialect) {
             return Ok(StatementVerdict::Skip);
         }
         let written = self.decision(query, dialect);
@@ -234,6 +235,15 @@ pub(crate) fn is_of_temporary_tables(statement: &[u8], dialect: Dialect) -> bool
     let mut places = statement.windows(WORD.len());
     places.any(|place| place.eq_ignore_ascii_case(WORD))
         && is_about_temporary_tables(&leading(statement, dialect), dialect)
+}
+
+/// Returns true if a statement empties caches of its server, or reads its files again. It changes no content, and takes
+/// privileges that an account for replication need not have.
+fn is_flush(statement: &[u8], dialect: Dialect) -> bool {
+    const WORD: &[u8] = b"FLUSH";
+    let mut places = statement.windows(WORD.len());
+    places.any(|place| place.eq_ignore_ascii_case(WORD))
+        && is_flushing(&leading(statement, dialect), dialect)
 }
 
 /// Returns the reason to stop at a statement that may use a temporary table of its session. Here it would use the

@@ -91,7 +91,7 @@ pub struct ForeignKey {
 /// parent. Tables in a cycle or below one, and those that refer to themselves, have no rank.
 #[must_use]
 pub fn foreign_key_ranks<T: Eq + std::hash::Hash + Copy>(references: &[(T, T)]) -> HashMap<T, u32> {
-    // Of each table, the references to parents that have no rank yet.
+    // The number of references of each table to parents that have no rank yet.
     let mut open: HashMap<T, usize> = HashMap::new();
     let mut children: HashMap<T, Vec<T>> = HashMap::new();
     for &(child, parent) in references {

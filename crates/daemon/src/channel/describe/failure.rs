@@ -2,6 +2,7 @@
 
 use csa_applier::{FailingColumn, FailingRow, PresentRow};
 use csa_provider::server::link::{About, Consequence, NO_TABLE, rule_of};
+use csa_provider::server::visible::shell_argument;
 
 use crate::channel::error::ChannelError;
 use crate::observe::advice::{ErrorCause, advice};
@@ -53,7 +54,7 @@ pub(in crate::channel) fn shown(
         format!(
             "make the whole table a copy of the source's again, while the channel follows the source: \
              csa-daemon copy --channel {channel} --table {}",
-            row.table
+            shell_argument(&row.table)
         )
     });
     // Without its table, leaving this transaction out only leads to the next.
