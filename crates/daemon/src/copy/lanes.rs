@@ -189,8 +189,8 @@ struct Chunk {
     took: Duration,
 }
 
-/// Reads the rows of a part. In a snapshot, a result that is larger than a chunk is read over several: nobody knows
-/// before how long rows are. Elsewhere its rest is asked for again, because it would hold the table's definition.
+/// Reads the rows of a part. In a snapshot, a result that is larger than a chunk is read over several: the length of rows is
+/// not known before. Elsewhere its rest is asked for again, because it would hold the table's definition.
 struct ChunkReader<'a> {
     server: &'a Target,
     source: &'a mut VerifySession,

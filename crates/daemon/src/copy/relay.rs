@@ -1,4 +1,4 @@
-//! The relay store of a channel whose target is made anew.
+//! The relay store of a channel whose target is made again.
 
 use csa_relaystore::disk::RelayPosition;
 use csa_relaystore::disk::{Error, RelayStoreOptions};

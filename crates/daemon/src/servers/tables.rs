@@ -296,7 +296,7 @@ impl Context<'_> {
         )
     }
 
-    /// A table that the source makes without a character set gets the default of its schema, which is the target's there.
+    /// Compares the defaults of schemas: a table without a character set of its own gets that of the target's schema.
     fn schemas(&self) -> Finding {
         const CHECK: &str = "tables.schemas";
         let pairs: BTreeSet<(&String, &String)> =

@@ -26,7 +26,7 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The text as one argument in a command for a POSIX shell.
+/// Returns the text as one argument in a command for a POSIX shell.
 #[must_use]
 pub fn shell_argument(text: &str) -> Cow<'_, str> {
     let is_plain =

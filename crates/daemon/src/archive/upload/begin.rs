@@ -9,9 +9,11 @@ use tracing::{info, warn};
 use super::ArchiveOptions;
 use crate::archive::store::{Archive, Result};
 
-/// Time after which a channel begins without an answer of the archive. One that answers may take longer: its list of files
-/// may be long.
+/// Time after which a channel begins without an answer of the archive.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The time for the list of an archive that answers, which may be long. The session that holds the channel is silent
+/// meanwhile, and the target ends it after a minute.
+const LIST_PATIENCE: Duration = Duration::from_secs(40);
 
 /// Returns the part of `executed` after which a channel receives, so that its archive gets the rest. The source has
 /// executed `all`, and has `purged` a part of it.
@@ -25,7 +27,7 @@ pub(crate) async fn begin(
     let archived = match archived(options, channel).await {
         Ok(Some(archived)) => archived,
         Ok(None) => {
-            warn!(seconds = PATIENCE.as_secs(), "the archive does not say where it ends");
+            warn!("the archive does not say in time where it ends");
             return executed.clone();
         }
         Err(error) => {
@@ -47,9 +49,11 @@ async fn archived(options: &ArchiveOptions, channel: &str) -> Result<Option<Gtid
     let Ok(histories) = tokio::time::timeout(PATIENCE, archive.histories()).await else {
         return Ok(None);
     };
-    match histories?.pop() {
-        Some(last) => Ok(Some(archive.history(&last).end().await?.archived)),
-        None => Ok(Some(GtidSet::new())),
+    let Some(last) = histories?.pop() else { return Ok(Some(GtidSet::new())) };
+    let history = archive.history(&last);
+    match tokio::time::timeout(LIST_PATIENCE, history.end()).await {
+        Ok(end) => Ok(Some(end?.archived)),
+        Err(_) => Ok(None),
     }
 }
 

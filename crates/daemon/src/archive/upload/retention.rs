@@ -38,7 +38,7 @@ pub(super) async fn sweep(
         for (at, &number) in objects.numbers.iter().enumerate() {
             let is_last = is_current && at + 1 == objects.numbers.len();
             let index = history.index(number).await?;
-            match index.filter(|index| !is_last && is_over(index, oldest, &pins)) {
+            match index.filter(|index| !is_last && is_over(index, oldest, now, &pins)) {
                 Some(index) if deleted < MOST => {
                     history.delete(&index).await?;
                     deleted += 1;
@@ -70,9 +70,11 @@ async fn newest_commit(history: &ArchivedHistory) -> Result<Option<u64>> {
 }
 
 /// Returns true if nobody needs the file any more.
-fn is_over(index: &FileIndex, oldest: u64, pins: &[GtidSet]) -> bool {
-    let is_old = micros_of(&index.last_committed).is_some_and(|last| last < oldest);
-    is_old && pins.iter().all(|pin| index.added.is_subset_of(pin))
+fn is_over(index: &FileIndex, oldest: u64, now: u64, pins: &[GtidSet]) -> bool {
+    // A source whose clock was ahead for a moment must not keep all later files.
+    let committed = micros_of(&index.last_committed).filter(|committed| *committed <= now);
+    let last = committed.or_else(|| micros_of(&index.written));
+    last.is_some_and(|last| last < oldest) && pins.iter().all(|pin| index.added.is_subset_of(pin))
 }
 
 #[cfg(test)]
@@ -122,10 +124,20 @@ mod tests {
         let at = |text: &str| micros_of(text).expect("a time");
         let (before, after) = (at("2026-11-26T08:04:59Z"), at("2026-11-26T08:05:01Z"));
         let pin = |set: &str| vec![format!("{uuid}:{set}").parse().expect("a set")];
+        let now = at("2026-11-27T08:00:00Z");
+        let is_over = |file: &FileIndex, oldest, pins: &[GtidSet]| is_over(file, oldest, now, pins);
         assert!(!is_over(&file, before, &[]), "too young");
         assert!(is_over(&file, after, &[]));
         assert!(!is_over(&file, after, &pin("1-19")), "the backup lacks 20");
         assert!(is_over(&file, after, &pin("1-20")));
         assert!(!is_over(&file, after, &[pin("1-20"), pin("1-3")].concat()));
+        // The source's clock was ahead.
+        let early = |written: &str| FileIndex {
+            last_committed: "2027-11-26T08:05:00Z".to_owned(),
+            written: written.to_owned(),
+            ..index(5, "", "")
+        };
+        assert!(is_over(&early("2026-11-26T08:05:00Z"), after, &[]));
+        assert!(!is_over(&early("2026-11-26T08:05:02Z"), after, &[]));
     }
 }

@@ -114,6 +114,17 @@ impl Supervisor {
             };
             return Err(Refusal::state(format!("channel {} {at}", self.name), fix));
         }
+        let (target, there) =
+            (self.settings().target.address(), self.started_with().target.address());
+        if target != there {
+            return Err(Refusal::state(
+                format!(
+                    "channel {} stopped at {gtid} on {there}, and its configuration names {target} by now",
+                    self.name
+                ),
+                "csa-daemon restart, and skip it if the channel stops at it there, too",
+            ));
+        }
         // A run whose start is retried may hold the identity's lock, which the skip needs.
         let is_retried = state.is_alive();
         if is_retried {
