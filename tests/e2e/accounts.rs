@@ -62,6 +62,7 @@ async fn the_source_attacks(source: &Server, target: &Server, builder: DaemonBui
     for statement in ATTACK {
         source.exec(statement).await;
     }
+    source.exec("FLUSH PRIVILEGES; FLUSH TABLES; FLUSH STATUS").await;
     source.exec("INSERT INTO shop.t VALUES (1,1); UPDATE shop.t SET v=2").await;
     source.exec("ALTER TABLE shop.t ADD w INT DEFAULT 3; INSERT INTO shop.t VALUES (2,2,2)").await;
     daemon.wait_drained(source, target, DRAIN).await;

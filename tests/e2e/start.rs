@@ -298,3 +298,25 @@ async fn a_start_asks_each_server_once() {
     }
     compare(&source, &target).await;
 }
+
+/// A later version may add columns to our tables.
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_of_a_later_version_do_no_harm() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = Daemon::builder(&source, &target).set("applier.worker_count", 2).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert!(daemon.terminate().success());
+    let tables: String = target
+        .value("SELECT GROUP_CONCAT(TABLE_NAME) FROM information_schema.TABLES WHERE TABLE_SCHEMA='csa'")
+        .await;
+    for table in tables.split(',') {
+        target.exec(&format!("ALTER TABLE csa.{table} ADD COLUMN later INT NULL")).await;
+    }
+    daemon.set("applier.worker_count", 5);
+    daemon.start_again();
+    source.exec("INSERT INTO d.t VALUES (1)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    assert!(!daemon.log().contains("can't be written"), "{}", daemon.log());
+}

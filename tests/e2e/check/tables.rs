@@ -58,8 +58,14 @@ async fn tables_of_both_sides() {
     let engine = found.says("tables.engines", "warning", &["d.plain (MyISAM)", "applied alone"]);
     found.says("tables.primary_key", "warning", &["1 table has", "\"names\":[\"d.keyless\"]"]);
     found.is_fine(&["tables.triggers", "tables.cascade_cycles", "tables.visible"]);
-    found.is_fine(&["tables.collations", "target.lower_case_table_names"]);
+    found.is_fine(&["tables.collations", "tables.schemas", "target.lower_case_table_names"]);
     assert!(found.of("tables.cascades")["text"].to_string().contains("1 foreign key"));
+
+    target.exec("ALTER DATABASE d COLLATE latin1_bin").await;
+    let schema = "d (latin1_bin instead of utf8mb4_0900_ai_ci)";
+    let fix = "ALTER DATABASE `d` COLLATE utf8mb4_0900_ai_ci";
+    check_tables(here()).says("tables.schemas", "warning", &["1 schema has", schema, fix]);
+    target.exec(fix).await;
 
     let by_sql = check_tables(here().set("applier.executor", "sql"));
     let trigger = by_sql.says("tables.triggers", "warning", &["fires of d.same", "1 trigger"]);

@@ -197,8 +197,12 @@ async fn what_can_not_be_copied_is_named_before_anything_is_made() {
     let there: u64 =
         target.value("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='d'").await;
     assert_eq!(there, 1, "something was made");
+    target.exec("DROP TABLE d.t; ALTER DATABASE d COLLATE latin1_bin").await;
+    let error = refused(&daemon);
+    let fix = "ALTER DATABASE `d` COLLATE utf8mb4_0900_ai_ci";
+    assert!(error.contains("latin1_bin") && error.contains(fix), "{error}");
+    target.exec(fix).await;
     // A view of a table that is not replicated can't be made; the rows can.
-    target.exec("DROP TABLE d.t").await;
     source.exec("CREATE TABLE d.secret (id INT PRIMARY KEY); INSERT INTO d.t VALUES (1)").await;
     source.exec("CREATE VIEW d.v AS SELECT id FROM d.secret").await;
     daemon.set("applier.replicate_ignore_table", vec!["d.secret"]);
@@ -371,6 +375,38 @@ async fn a_copy_that_somebody_else_changes_is_no_start() {
     assert!(!copy_log(&daemon).contains("all rows equal"), "{}", copy_log(&daemon));
     daemon.start_again();
     wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+/// What an earlier copy received, and the source does not have any more, would seem to follow from the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_begins_with_an_empty_relay_store() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = Daemon::builder(&source, &target).set("relay.sync", "transaction").start();
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.commanded(&["pause"]);
+    source.exec("INSERT INTO d.t VALUES (1)").await;
+    let segments = || {
+        let relay = daemon.state_dir().join("test/relay");
+        let names = std::fs::read_dir(relay).expect("a relay store");
+        let names = names.map(|entry| entry.expect("an entry").file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("segment-")).count()
+    };
+    eventually("it is received", DRAIN, async || segments() > 0).await;
+    daemon.commanded(&["stop"]);
+    let forget = "DROP DATABASE d; DELETE FROM csa.checkpoint";
+    target.exec(forget).await;
+    let error = refused(&daemon);
+    assert!(error.contains("csa-daemon stop --receiving"), "{error}");
+    daemon.commanded(&["stop", "--receiving"]);
+    assert!(segments() > 0);
+    copied(&daemon);
+    assert_eq!(segments(), 0);
+    daemon.commanded(&["restart"]);
+    daemon.commanded(&["resume"]);
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 }

@@ -11,15 +11,18 @@ async fn a_copy_goes_to_an_older_release() {
     let source = Server::start("source", &[]);
     for statement in [
         "CREATE DATABASE d",
-        "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40), j JSON, UNIQUE KEY v (v))",
+        "CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(40), j JSON, \
+         at TIMESTAMP NOT NULL, UNIQUE KEY v (v))",
         "CREATE TABLE d.keyless (a INT, b BLOB)",
-        "INSERT INTO d.t (v,j) VALUES ('ä','{\"a\":1}'),('b',NULL),('c','[]')",
+        "INSERT INTO d.t (v,j,at) VALUES ('ä','{\"a\":1}',NOW()),('b',NULL,NOW()),('c','[]',NOW())",
         "INSERT INTO d.keyless VALUES (1,'x'),(1,'x')",
     ] {
         source.exec(statement).await;
     }
     for limit in ["0MiB", "32MiB"] {
-        let target = Server::start_version("target", "8.0.31", &[]);
+        // Such a server gives the first TIMESTAMP column a default.
+        let options = &["--explicit-defaults-for-timestamp=OFF"];
+        let target = Server::start_version("target", "8.0.31", options);
         let daemon = Daemon::builder(&source, &target)
             .set("target.tls", "disabled")
             .set("target.get_public_key", true)
@@ -36,6 +39,13 @@ async fn a_copy_goes_to_an_older_release() {
         daemon.wait_drained(&source, &target, DRAIN).await;
         let compared = Compare::contents().run(&source, &target).await;
         compared.unwrap_or_else(|difference| panic!("{difference}"));
+        let default: String = target
+            .value(
+                "SELECT CONCAT(COALESCE(COLUMN_DEFAULT, 'none'), EXTRA) FROM information_schema.COLUMNS \
+                 WHERE TABLE_SCHEMA='d' AND COLUMN_NAME='at'",
+            )
+            .await;
+        assert_eq!(default, "none");
     }
 }
 
