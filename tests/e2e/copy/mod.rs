@@ -379,7 +379,7 @@ async fn a_copy_that_somebody_else_changes_is_no_start() {
     compare(&source, &target).await;
 }
 
-/// What an earlier copy received, and the source does not have any more, would seem to follow from the new one.
+/// Transactions that an earlier copy received, and the source has lost since, would seem to follow from the new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_begins_with_an_empty_relay_store() {
     let (source, target) = Server::pair(&[], &[]);
