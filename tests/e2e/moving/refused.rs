@@ -133,6 +133,76 @@ async fn a_hand_over_that_fails_is_repeated_and_never_undone() {
     world.end(&written).await;
 }
 
+/// Somebody goes back by hand, and forgets that a move has begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_journal_opens_no_second_server() {
+    let world = World::start(None, |builder| builder).await;
+    let (a, b) = (&world.a, &world.b);
+    let accesses = async || (world.access(a).await, world.access(b).await);
+    let went_back = || ("00".to_owned(), "10".to_owned());
+    std::fs::write(world.folder.path().join("broken"), "").expect("a file");
+    world.command(&["--cut-over"]).refused(1, &["move.hand_over"]);
+    assert_eq!(accesses().await, ("11".to_owned(), "00".to_owned()));
+    world.command(&["--prepare", "--no-verify"]).refused(2, &["--cut-over", "--undo"]);
+    b.exec("SET PERSIST read_only = ON").await;
+    a.exec("SET PERSIST super_read_only = OFF; SET PERSIST read_only = OFF").await;
+    world.drained().await;
+    std::fs::remove_file(world.folder.path().join("broken")).expect("the file");
+    for option in ["--cut-over", "--plan"] {
+        world.command(&[option]).refused(2, &["the old one takes writes now", "--undo"]);
+        assert_eq!(accesses().await, went_back());
+    }
+    // It continues once the old one is closed, with all that was written there.
+    a.exec("INSERT INTO app.w (id, client) VALUES (1, 1)").await;
+    a.exec("SET PERSIST super_read_only = ON").await;
+    world.command(&["--cut-over"]).refused(1, &["lost its fence while"]);
+    assert_eq!(accesses().await, ("10".to_owned(), "00".to_owned()));
+    assert_eq!(b.value::<u64>("SELECT COUNT(*) FROM app.w").await, 1);
+    world.moved(&["--back"]);
+    // The same once more, and the move is given up.
+    std::fs::write(world.folder.path().join("broken"), "").expect("a file");
+    world.command(&["--cut-over"]).refused(1, &["move.hand_over"]);
+    b.exec("SET PERSIST read_only = ON").await;
+    a.exec("SET PERSIST super_read_only = OFF; SET PERSIST read_only = OFF").await;
+    let said = world.moved(&["--undo"]);
+    assert!(said.contains("takes the writes already") && said.contains("verify"), "{said}");
+    assert_eq!(accesses().await, went_back());
+    std::fs::remove_file(world.folder.path().join("broken")).expect("the file");
+    world.drained().await;
+    world.moved(&["--cut-over"]);
+}
+
+/// A server that is a copy has the journal of the original, and the state directory may be older than the pair.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_of_other_servers_is_refused() {
+    let world = World::start(None, |builder| builder).await;
+    let file = world.daemon.state_dir().join("up/move.json");
+    std::fs::write(world.folder.path().join("broken"), "").expect("a file");
+    world.command(&["--cut-over"]).refused(1, &["move.hand_over"]);
+    let journal = std::fs::read_to_string(&file).expect("a journal");
+    let uuid: String = world.b.value("SELECT @@GLOBAL.server_uuid").await;
+    let other = "11111111-2222-3333-4444-555555555555";
+    let foreign = journal.replace(&uuid, other);
+    assert_ne!(journal, foreign);
+    std::fs::write(&file, &foreign).expect("written");
+    world
+        .b
+        .exec(&format!("UPDATE csa.move SET journal = REPLACE(journal, '{uuid}', '{other}')"))
+        .await;
+    let words = ["other servers", other, "rm ", "move.json", "DELETE FROM csa.move"];
+    for option in ["--cut-over", "--plan", "--undo", "--prepare", "--finish"] {
+        world.command(&[option]).refused(2, &words);
+    }
+    world.b.exec("DELETE FROM csa.move").await;
+    std::fs::write(&file, "{").expect("written");
+    world.command(&["--cut-over"]).refused(2, &["can't be read", "move.json"]);
+    assert_eq!(world.access(&world.a).await, "11");
+    // The right one continues.
+    std::fs::write(&file, &journal).expect("written");
+    std::fs::remove_file(world.folder.path().join("broken")).expect("the file");
+    world.moved(&["--cut-over"]);
+}
+
 /// The fence of super_read_only does not stop distributed transactions, so the move ends those that are open.
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_that_are_open_at_the_fence_end_there() {

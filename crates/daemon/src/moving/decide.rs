@@ -55,8 +55,7 @@ pub(crate) fn decide(
             journal.direction.name()
         ));
     }
-    let is_opened = journal.step > Step::Open || (journal.step == Step::Open && journal.is_done);
-    if is_opened {
+    if journal.was_opened() {
         return forward(journal, facts);
     }
     match (facts.from, facts.to) {
@@ -67,9 +66,11 @@ pub(crate) fn decide(
                 .to_owned(),
         ),
         // It may have taken writes before it restarted.
-        (_, Some(_)) if journal.step == Step::Open && !facts.is_same_life => {
-            Next::Continue(Step::Open)
-        }
+        (from, Some(_)) if journal.step == Step::Open && !facts.is_same_life => match from {
+            None => Next::Ask,
+            Some(ServerAccess::Open) => went_back(),
+            Some(_) => Next::Continue(Step::Open),
+        },
         // It may be open.
         (_, None) if journal.step == Step::Open => Next::Ask,
         _ if journal.phase == MovePhase::Undoing => Next::Undo(journal.why.clone()),
@@ -104,12 +105,29 @@ fn without_move(facts: MoveFacts) -> Next {
 
 /// After the new server was opened, the only way is forward.
 fn forward(journal: &Journal, facts: MoveFacts) -> Next {
-    match (facts.to, journal.step, journal.is_done) {
-        (None, ..) => Next::Ask,
-        // One that has restarted with an option file that closes it is opened first.
-        (Some(_), step, true) => step.next().map_or(Next::Nothing, Next::Continue),
-        (Some(_), step, false) => Next::Continue(step),
+    match (facts.from, facts.to) {
+        (_, None) => return Next::Ask,
+        (_, Some(ServerAccess::Open)) => {}
+        // It is opened again below, so the old one must not take writes.
+        (None, Some(_)) => return Next::Ask,
+        (Some(ServerAccess::Open), Some(_)) => return went_back(),
+        // It has restarted with an option file that closes it, and is opened first.
+        (Some(_), Some(_)) => {}
     }
+    match journal.is_done {
+        true => journal.step.next().map_or(Next::Nothing, Next::Continue),
+        false => Next::Continue(journal.step),
+    }
+}
+
+/// The journal alone does not open a server beside one that takes writes: it may be old.
+fn went_back() -> Next {
+    Next::Refuse(
+        "the journal says that the new server was opened, but the old one takes writes now, and the new \
+         one takes none; give the move up with --undo, or close the old one \
+         (SET GLOBAL super_read_only = ON) and run the command again"
+            .to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -196,9 +214,21 @@ mod tests {
             assert_eq!(is(Step::HandOver, false), Next::Continue(Step::HandOver));
             assert_eq!(is(Step::HandOver, true), Next::Continue(Step::Follow));
             assert_eq!(is(Step::Follow, false), Next::Continue(Step::Follow));
-            // An option file has closed it again.
-            let closed = next(&at(Step::HandOver, false), of(Following), true);
-            assert_eq!(closed, Next::Continue(Step::HandOver));
+            // An option file has closed it again, or somebody has gone back by hand.
+            for to in [Following, Closed] {
+                let opens = |journal: &Journal, facts| match (from, next(journal, facts, true)) {
+                    (Some(Open), Next::Refuse(why)) => assert!(why.contains("--undo"), "{why}"),
+                    (None, next) => assert_eq!(next, Next::Ask),
+                    (from, next) => {
+                        assert_eq!(next, Next::Continue(journal.step));
+                        assert!(matches!(from, Some(Closed | Following)), "{from:?}");
+                    }
+                };
+                opens(&at(Step::HandOver, false), of(to));
+                opens(&at(Step::Follow, false), of(to));
+                // It may have been open before it restarted.
+                opens(&at(Step::Open, false), MoveFacts { is_same_life: false, ..of(to) });
+            }
         }
         let away = MoveFacts { to: None, ..facts(Closed, Open) };
         assert_eq!(next(&at(Step::HandOver, false), away, true), Next::Ask);

@@ -15,21 +15,27 @@ const POLL: Duration = Duration::from_millis(500);
 impl Mover<'_> {
     /// Closes the new server to applications, and waits until both channels follow, however long a copy takes.
     pub(crate) async fn prepare(&mut self) -> Result<(), Failure> {
-        let journal = self.recorded().await;
-        if let Some(journal) = journal {
-            if journal.is_unfinished() || journal.phase == MovePhase::Moved {
-                let is_there =
-                    journal.phase == MovePhase::Moved && journal.direction == Direction::Back;
-                if !is_there {
-                    let why = format!("the journal says: {}", journal.said());
-                    return Err(Failure::Input(format!("{why}; --plan shows the next steps")));
-                }
-            }
-            self.journal.number = journal.number;
+        let journal = self.recorded().await?;
+        if let Some(journal) = journal.as_ref().filter(|journal| journal.is_unfinished()) {
+            let (name, option) = (journal.direction.name(), journal.direction.option());
+            return Err(Failure::Input(format!(
+                "a {name} has begun and has not ended; finish it with {option}, or give it up with --undo"
+            )));
         }
         let (facts, away) = self.facts().await?;
         if let Some(away) = away {
             return Err(Failure::Runtime(away));
+        }
+        let has_moved = journal.is_some_and(|journal| {
+            journal.phase == MovePhase::Moved && journal.direction == Direction::CutOver
+        });
+        // It is closed below, and the applications may be there.
+        if has_moved && facts.to == Some(ServerAccess::Open) {
+            let to = self.to.address();
+            return Err(Failure::Input(format!(
+                "the applications have moved to {to}, which takes writes; --back moves them back, and --finish ends \
+                 the pair. If no application uses {to}, close it: SET GLOBAL read_only = ON"
+            )));
         }
         check_servers(self.forward(), self.reverse(), &self.from, &self.to).await?;
         if facts.from != Some(ServerAccess::Open) {
@@ -69,6 +75,8 @@ impl Mover<'_> {
 
     /// Records that both servers were compared.
     pub(crate) async fn prepared(&mut self) -> Result<(), Failure> {
+        // For the number after that of earlier moves.
+        self.recorded().await?;
         self.journal.phase = MovePhase::Prepared;
         self.journal.step = Step::Fence;
         self.journal.begun_at = now_micros();
@@ -77,7 +85,7 @@ impl Mover<'_> {
 
     /// Stops both channels, closes the server that no application uses, and says what remains to be done.
     pub(crate) async fn finish(&mut self) -> Result<(), Failure> {
-        let journal = self.recorded().await;
+        let journal = self.recorded().await?;
         if let Some(journal) = journal {
             if journal.is_unfinished() {
                 let option = journal.direction.option();

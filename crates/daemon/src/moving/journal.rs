@@ -109,6 +109,10 @@ pub(crate) struct Journal {
     pub(crate) host: String,
     /// The reason of an undo.
     pub(crate) why: String,
+    /// The `server_uuid` of the server that the applications leave, and of the one that they move to. Empty where
+    /// an earlier version wrote the journal.
+    #[serde(default)]
+    pub(crate) servers: [String; 2],
 }
 
 impl Journal {
@@ -124,11 +128,27 @@ impl Journal {
             events: false,
             host: host.to_owned(),
             why: String::new(),
+            servers: Default::default(),
         }
     }
 
     pub(crate) fn is_unfinished(&self) -> bool {
         matches!(self.phase, MovePhase::Moving | MovePhase::Undoing)
+    }
+
+    /// Returns true if the new server was opened.
+    pub(crate) fn was_opened(&self) -> bool {
+        self.step > Step::Open || (self.step == Step::Open && self.is_done)
+    }
+
+    /// Returns true if it is of a move between other servers. `servers` are those of this pair as they are in
+    /// `direction`; one that has not said its UUID yet is empty.
+    fn is_foreign(&self, direction: Direction, servers: [&str; 2]) -> bool {
+        let [from, to] = servers;
+        let servers = if self.direction == direction { [from, to] } else { [to, from] };
+        let differs =
+            |(then, now): (&String, &str)| !then.is_empty() && !now.is_empty() && *then != now;
+        self.servers.iter().zip(servers).any(differs)
     }
 
     /// Returns the step in words, for `csa.audit` and the terminal.
@@ -147,9 +167,60 @@ impl Journal {
     }
 }
 
-/// Returns the latest of the copies.
-pub(crate) fn latest(copies: impl IntoIterator<Item = Option<Journal>>) -> Option<Journal> {
-    copies.into_iter().flatten().max_by_key(|journal| journal.number)
+/// A copy of the journal, and how to delete it.
+#[derive(Debug, Clone)]
+pub(crate) struct JournalCopy {
+    pub(crate) text: String,
+    pub(crate) deletion: String,
+}
+
+/// The journal that counts among its copies.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    /// The latest of this pair of servers.
+    pub(crate) journal: Option<Journal>,
+    /// The highest of all numbers.
+    pub(crate) number: u64,
+}
+
+/// Returns the latest of the copies that are of these servers, in this direction.
+///
+/// # Errors
+/// A copy can't be read, or the latest is of a move between other servers that has not ended.
+pub(crate) fn latest(
+    copies: &[JournalCopy],
+    direction: Direction,
+    servers: [&str; 2],
+) -> Result<Recorded, String> {
+    let mut found = Vec::new();
+    for JournalCopy { text, deletion } in copies {
+        let journal: Journal = serde_json::from_str(text).map_err(|error| {
+            format!(
+                "a journal of a move can't be read ({error}): run the command with the version that wrote it. \
+                 If no move is under way, delete it: {deletion}"
+            )
+        })?;
+        found.push((journal, deletion.as_str()));
+    }
+    let number = found.iter().map(|(journal, _)| journal.number).max().unwrap_or_default();
+    let (foreign, own): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|(journal, _)| journal.is_foreign(direction, servers));
+    let unfinished = |(journal, _): &&(Journal, &str)| journal.is_unfinished();
+    if let Some((journal, _)) = foreign.iter().find(|(journal, _)| journal.number == number)
+        && journal.is_unfinished()
+    {
+        let deletions: Vec<&str> =
+            foreign.iter().filter(unfinished).map(|(_, deletion)| *deletion).collect();
+        return Err(format!(
+            "the journal is of a move between other servers ({}) that has not ended: {}. If nobody will finish \
+             that move, delete it: {}",
+            journal.servers.join(" -> "),
+            journal.said(),
+            deletions.join("; ")
+        ));
+    }
+    let journal = own.into_iter().map(|(journal, _)| journal).max_by_key(|journal| journal.number);
+    Ok(Recorded { journal: journal.map(|journal| Journal { number, ..journal }), number })
 }
 
 /// The copy in the state directory, and the lock of the command on this host.
@@ -188,13 +259,98 @@ impl JournalFile {
         }
     }
 
-    /// Returns `None` where there is no file. One that can't be read was written by another version.
-    pub(crate) fn read(directory: &Path) -> Option<Journal> {
-        serde_json::from_slice(&fs::read(directory.join("move.json")).ok()?).ok()
+    /// Returns `None` where there is no file.
+    ///
+    /// # Errors
+    /// There is one, and it can't be read.
+    pub(crate) fn read(&self) -> Result<Option<JournalCopy>, String> {
+        let path = self.path.display();
+        match fs::read_to_string(&self.path) {
+            Ok(text) => Ok(Some(JournalCopy { text, deletion: format!("rm {path}") })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!(
+                "daemon.state_dir: {path}: {error}; run the command as the daemon's user. If no move is under \
+                 way, the file can be deleted"
+            )),
+        }
     }
 
     /// Replaces the file as a whole, and syncs it.
     pub(crate) fn write(&self, journal: &Journal) -> io::Result<()> {
         replace_synced(&self.path, &serde_json::to_vec(journal)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(journal: &Journal, place: &str) -> JournalCopy {
+        let text = serde_json::to_string(journal).expect("a journal");
+        JournalCopy { text, deletion: format!("rm {place}") }
+    }
+
+    fn between(servers: [&str; 2], number: u64, phase: MovePhase) -> Journal {
+        let servers = servers.map(str::to_owned);
+        Journal { phase, servers, ..Journal::new(Direction::CutOver, number, 0, "h") }
+    }
+
+    #[test]
+    fn the_latest_copy_of_this_pair_counts() {
+        let early = between(["a", "b"], 3, MovePhase::Moving);
+        let late = between(["a", "b"], 4, MovePhase::Undone);
+        let copies = [copy(&early, "x"), copy(&late, "y")];
+        let read = |direction, servers| latest(&copies, direction, servers).expect("read");
+        // A server that has not answered yet may be the right one.
+        for servers in [["a", "b"], ["", "b"], ["", ""]] {
+            assert_eq!(read(Direction::CutOver, servers).journal, Some(late.clone()));
+        }
+        assert_eq!(read(Direction::Back, ["b", "a"]).journal, Some(late.clone()));
+        assert_eq!(latest(&[], Direction::Back, ["b", "a"]), Ok(Recorded::default()));
+    }
+
+    #[test]
+    fn a_journal_of_other_servers_is_no_journal_of_this_move() {
+        for servers in [["b", "c"], ["a", "c"], ["b", "a"], ["", "c"]] {
+            // One that has ended says nothing here, but its number is used.
+            let ended = [copy(&between(["a", "b"], 7, MovePhase::Moved), "x")];
+            let recorded = latest(&ended, Direction::CutOver, servers).expect("ended");
+            assert_eq!(recorded, Recorded { journal: None, number: 7 });
+            // One that has not ended is refused, with what to delete.
+            let begun = between(["a", "b"], 7, MovePhase::Moving);
+            let copies = [copy(&begun, "x"), copy(&begun, "y")];
+            let why = latest(&copies, Direction::CutOver, servers).expect_err("refused");
+            assert!(why.contains("a -> b") && why.contains("rm x; rm y"), "{why}");
+        }
+        // An old copy that was left somewhere has a lower number than the journal of this move.
+        let left = copy(&between(["a", "b"], 7, MovePhase::Moving), "x");
+        let own = between(["b", "c"], 9, MovePhase::Moving);
+        let recorded = latest(&[left, copy(&own, "y")], Direction::CutOver, ["b", "c"]);
+        assert_eq!(recorded.map(|recorded| recorded.journal), Ok(Some(own)));
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_read_is_refused_and_an_earlier_one_is_read() {
+        let journal = between(["", ""], 5, MovePhase::Moving);
+        let text = serde_json::to_string(&journal).expect("a journal");
+        let earlier = text.replace(r#","servers":["",""]"#, "");
+        assert_ne!(text, earlier);
+        let copies = |text: &str| [JournalCopy { text: text.to_owned(), deletion: "rm x".into() }];
+        let read = latest(&copies(&earlier), Direction::CutOver, ["a", "b"]).expect("read");
+        assert_eq!(read.journal, Some(journal));
+        for text in ["", "{}", &text.replace("moving", "marching")] {
+            let why = latest(&copies(text), Direction::CutOver, ["a", "b"]).expect_err("refused");
+            assert!(why.contains("can't be read") && why.contains("rm x"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_a_missing_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = JournalFile::open(folder.path()).expect("opened");
+        assert!(file.read().expect("no file").is_none());
+        fs::write(folder.path().join("move.json"), [0xff, 0xfe]).expect("written");
+        let why = file.read().expect_err("not text");
+        assert!(why.contains("move.json"), "{why}");
     }
 }

@@ -14,6 +14,7 @@ mod pair;
 mod plan;
 mod planted;
 mod record;
+mod reopen;
 mod server;
 mod steps;
 mod tail;

@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::DaemonControl;
 use super::check::{STAYS, channel_problems, server_problems};
-use super::decide::{MoveFacts, Next, ServerAccess, decide};
+use super::decide::{MoveFacts, Next, decide};
 use super::fence::Fence;
-use super::journal::{Direction, Journal, JournalFile, MovePhase, Step, latest};
+use super::journal::{Direction, Journal, JournalFile, MovePhase, Step};
 use super::pair::{Pair, check_servers};
 use super::server::{Asked, Server, ServerError};
 use crate::config::{ChannelSettings, MoveSettings};
@@ -30,6 +30,8 @@ pub(super) enum MoveStop {
     Again(String),
     /// It will not succeed.
     GiveUp(String),
+    /// Somebody has to act first, and the servers stay as they are.
+    End(String),
 }
 
 impl From<ServerError> for MoveStop {
@@ -57,8 +59,10 @@ pub(crate) struct Mover<'a> {
     pub(super) alarm: Option<String>,
     /// This process has moved the applications, or has undone the move.
     pub(super) has_ended: bool,
+    /// The new server may have been open, so nothing is undone. Until then this process tries to open it.
+    pub(super) may_be_open: Option<Instant>,
     /// Somebody wants the move to end: it is undone, or it continues where it can't be.
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
 }
 
 impl<'a> Mover<'a> {
@@ -82,6 +86,7 @@ impl<'a> Mover<'a> {
             pair,
             alarm: None,
             has_ended: false,
+            may_be_open: None,
             stop: CancellationToken::new(),
         };
         let lock = format!("csa_move_{}", mover.pair.up.name);
@@ -114,7 +119,7 @@ impl<'a> Mover<'a> {
         let until = Instant::now() + PATIENCE;
         let mut was_said = false;
         loop {
-            let journal = self.recorded().await;
+            let journal = self.recorded().await?;
             if let Some(journal) = &journal {
                 self.journal = journal.clone();
             }
@@ -157,25 +162,34 @@ impl<'a> Mover<'a> {
                 Next::Continue(step) => {
                     let words = format!("the {} continues: {}", self.direction.name(), step.name());
                     self.daemon.tell(&words);
+                    self.expect_servers();
+                    // The journal is at this step only if the server is open, or may have been.
+                    self.may_be_open = (step == Step::Open).then_some(until);
                     self.take_from(step).await
                 }
             };
-            match stop {
-                Ok(()) => {
-                    return self.alarm.take().map_or(Ok(()), |why| Err(Failure::Runtime(why)));
-                }
-                Err(MoveStop::Again(why)) => {
-                    self.daemon.tell(&format!("looking at both servers again: {why}"));
-                    tokio::time::sleep(POLL).await;
-                    if self.is_opened() && Instant::now() > until {
-                        return Err(self.forward_only(&why));
-                    }
-                }
-                Err(MoveStop::GiveUp(why)) if self.is_opened() => {
-                    return Err(self.forward_only(&why));
-                }
-                Err(MoveStop::GiveUp(why)) => return Err(self.undo(why).await),
+            if let Some(ended) = self.after(stop, until).await {
+                return ended;
             }
+        }
+    }
+
+    /// Returns the end of the command, or `None` if it looks at everything again.
+    async fn after(&mut self, taken: Taken, until: Instant) -> Option<Result<(), Failure>> {
+        match taken {
+            Ok(()) => Some(self.alarm.take().map_or(Ok(()), |why| Err(Failure::Runtime(why)))),
+            Err(MoveStop::Again(why)) => {
+                self.daemon.tell(&format!("looking at both servers again: {why}"));
+                tokio::time::sleep(POLL).await;
+                let is_stopped = self.stop.is_cancelled() && !self.is_opened();
+                let is_over = self.is_forward_only() && (is_stopped || Instant::now() > until);
+                is_over.then(|| Err(self.forward_only(&why)))
+            }
+            Err(MoveStop::End(why)) => Some(Err(Failure::Runtime(why))),
+            Err(MoveStop::GiveUp(why)) if self.is_forward_only() => {
+                Some(Err(self.forward_only(&why)))
+            }
+            Err(MoveStop::GiveUp(why)) => Some(Err(self.undo(why).await)),
         }
     }
 
@@ -201,19 +215,25 @@ impl<'a> Mover<'a> {
     }
 
     fn forward_only(&self, why: &str) -> Failure {
+        let (from, to) = (self.from.address(), self.to.address());
+        let now = match self.is_opened() {
+            true => format!("{to} takes the writes now and {from} is fenced"),
+            false => format!("{to} may have taken writes, so {from} is not opened again"),
+        };
         Failure::Runtime(format!(
-            "{why}; {} takes the writes now and {} is fenced: see to it, and run the same command again, \
-             which continues after the step {:?}",
-            self.to.address(),
-            self.from.address(),
+            "{why}; {now}: see to it, and run the same command again, which continues after the step {:?}",
             self.journal.step.name()
         ))
     }
 
-    /// Returns true if the new server takes writes, or may have taken some.
+    /// Returns true if this move has opened the new server.
     pub(super) fn is_opened(&self) -> bool {
-        let Journal { phase, step, is_done, .. } = self.journal;
-        phase == MovePhase::Moving && (step > Step::Open || (step == Step::Open && is_done))
+        self.journal.phase == MovePhase::Moving && self.journal.was_opened()
+    }
+
+    /// Returns true if the new server takes writes, or may have taken some.
+    fn is_forward_only(&self) -> bool {
+        self.may_be_open.is_some() || self.is_opened()
     }
 
     pub(super) fn is_late(&self, journal: &Journal) -> bool {
@@ -225,6 +245,10 @@ impl<'a> Mover<'a> {
     pub(super) fn in_time(&self, doing: impl FnOnce() -> String) -> Taken {
         if self.stop.is_cancelled() && !self.is_opened() {
             return Err(MoveStop::GiveUp("stopped by a signal".to_owned()));
+        }
+        if let Some(until) = self.may_be_open {
+            let is_over = Instant::now() > until && !self.is_opened();
+            return if is_over { Err(MoveStop::GiveUp(doing())) } else { Ok(()) };
         }
         match self.is_late(&self.journal) && !self.is_opened() {
             true => Err(MoveStop::GiveUp(format!(
@@ -266,14 +290,6 @@ impl<'a> Mover<'a> {
         // A second of doubt counts as a restart.
         let is_same_life = uptime.is_some_and(|uptime| uptime > lived + 1);
         (MoveFacts { from, to, is_same_life }, errors)
-    }
-
-    /// Returns the latest journal of this host and of both servers.
-    pub(super) async fn recorded(&mut self) -> Option<Journal> {
-        let name = self.pair.up.name.clone();
-        let here = JournalFile::read(self.pair.up.directory());
-        let there = [self.from.journal(&name).await, self.to.journal(&name).await];
-        latest(there.into_iter().map(Result::ok).map(Option::flatten).chain([here]))
     }
 
     /// Looks whether everything is ready, and begins the journal. Nothing else is touched.
@@ -329,13 +345,8 @@ impl<'a> Mover<'a> {
 
     /// Takes a step and all after it.
     async fn take_from(&mut self, first: Step) -> Taken {
-        if self.is_opened() && self.fence.access(&mut self.to).await? != ServerAccess::Open {
-            let words = format!(
-                "{} has been closed since it was opened; it is opened again",
-                self.to.address()
-            );
-            self.daemon.tell(&words);
-            self.fence.set(&mut self.to, ServerAccess::Open).await?;
+        if self.is_opened() {
+            self.reopen().await?;
         }
         let mut next = Some(first);
         while let Some(step) = next {

@@ -1,7 +1,7 @@
 //! A move in words, before it is made.
 
-use super::decide::ServerAccess;
-use super::journal::{Direction, Step};
+use super::decide::{Next, ServerAccess, decide};
+use super::journal::{Direction, Journal, Step};
 use super::mover::Mover;
 use super::pair::{check_servers, said};
 use super::tail;
@@ -13,7 +13,10 @@ impl Mover<'_> {
     /// # Errors
     /// Something stands in the way.
     pub(crate) async fn plan(&mut self) -> Result<(), Failure> {
-        let journal = self.recorded().await;
+        let journal = self.recorded().await?;
+        if let Some(journal) = &journal {
+            self.journal = journal.clone();
+        }
         let (facts, away) = self.facts().await?;
         for (server, access) in [(&self.from, facts.from), (&self.to, facts.to)] {
             let version = &server.identity.version;
@@ -26,9 +29,11 @@ impl Mover<'_> {
         if let Some(away) = away {
             return Err(Failure::Runtime(away));
         }
-        for (number, (step, words)) in self.steps().into_iter().enumerate() {
-            self.daemon.tell(&format!("{}. {}: {words}", number + 1, step.name()));
+        if let Some(journal) = journal.filter(Journal::is_unfinished) {
+            let is_late = self.is_late(&journal);
+            return self.plan_of_begun(decide(Some(&journal), self.direction, facts, is_late));
         }
+        self.tell_steps(Step::Fence);
         let kept = self.from.identity.persists && self.to.identity.persists;
         if !kept {
             self.daemon.tell(
@@ -42,6 +47,36 @@ impl Mover<'_> {
         match found.is_empty() {
             true => Ok(()),
             false => Err(Failure::Runtime(found.join("; also: "))),
+        }
+    }
+
+    /// Shows how a move continues that was begun.
+    fn plan_of_begun(&self, next: Next) -> Result<(), Failure> {
+        let option = self.direction.option();
+        match next {
+            Next::Refuse(why) => return Err(Failure::Input(why)),
+            Next::Undo(why) => {
+                let from = self.from.address();
+                self.daemon.tell(&format!("{why}: the next {option} opens {from} again"));
+            }
+            Next::Continue(step) => {
+                self.daemon
+                    .tell(&format!("this move has begun; the next {option} continues with:"));
+                self.tell_steps(step);
+            }
+            Next::Begin | Next::Ask | Next::Nothing => {
+                self.daemon.tell(&format!("this move has begun; {option} ends it"));
+            }
+        }
+        self.daemon.tell("nothing was touched");
+        Ok(())
+    }
+
+    fn tell_steps(&self, first: Step) {
+        for (number, (step, words)) in self.steps().into_iter().enumerate() {
+            if step >= first {
+                self.daemon.tell(&format!("{}. {}: {words}", number + 1, step.name()));
+            }
         }
     }
 
@@ -84,7 +119,7 @@ impl Mover<'_> {
 
     /// Returns the way that the applications would take next.
     pub(crate) async fn next_direction(&mut self) -> Result<Direction, Failure> {
-        let journal = self.recorded().await;
+        let journal = self.recorded().await?;
         if let Some(journal) = journal.filter(|journal| journal.is_unfinished()) {
             return Ok(journal.direction);
         }

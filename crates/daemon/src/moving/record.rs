@@ -3,18 +3,57 @@
 use csa_applier::{AuditEntry, CREATE_MOVE, write_move};
 use csa_provider::server::link::NO_TABLE;
 
-use super::journal::{MovePhase, Step};
+use super::journal::{Direction, Journal, MovePhase, Step, latest};
 use super::mover::Mover;
 use super::server::{Asked, Server};
-use crate::host::now_micros;
+use crate::host::{Failure, now_micros};
 
 impl Mover<'_> {
+    /// Returns the latest journal of this host and of both servers.
+    ///
+    /// # Errors
+    /// A journal can't be read, or one of other servers has not ended.
+    pub(super) async fn recorded(&mut self) -> Result<Option<Journal>, Failure> {
+        let name = self.pair.up.name.clone();
+        let mut copies = Vec::new();
+        copies.extend(self.file.read().map_err(Failure::Input)?);
+        for server in [&mut self.from, &mut self.to] {
+            // Nothing is decided about a server that does not answer.
+            copies.extend(server.journal(&name).await.ok().flatten());
+        }
+        let servers = [self.from.identity.uuid.as_str(), self.to.identity.uuid.as_str()];
+        let recorded = latest(&copies, self.direction, servers).map_err(Failure::Input)?;
+        self.journal.number = self.journal.number.max(recorded.number);
+        Ok(recorded.journal)
+    }
+
+    /// Returns the UUIDs of the server that the applications leave in this direction and of the other one, as far as
+    /// they are known.
+    fn uuids(&self, direction: Direction) -> [&str; 2] {
+        let servers = [self.from.identity.uuid.as_str(), self.to.identity.uuid.as_str()];
+        let [from, to] = servers;
+        if direction == self.direction { servers } else { [to, from] }
+    }
+
+    /// Lets no other servers answer than those of the journal, also where one was away until now.
+    pub(super) fn expect_servers(&mut self) {
+        let [from, to] = &self.journal.servers;
+        self.from.expect(from);
+        self.to.expect(to);
+    }
+
     /// Records the journal as it is now.
     ///
     /// # Errors
     /// It could not be kept on this host, or not on the new server before that is opened.
     pub(super) async fn note(&mut self) -> Result<(), String> {
         self.journal.number += 1;
+        let known = self.uuids(self.journal.direction).map(str::to_owned);
+        for (recorded, known) in self.journal.servers.iter_mut().zip(known) {
+            if !known.is_empty() {
+                *recorded = known;
+            }
+        }
         let said = self.journal.said();
         let kept = self.file.write(&self.journal);
         let opens = self.journal.phase == MovePhase::Moving

@@ -9,7 +9,7 @@ use csa_provider::server::link::{Limits, NO_TABLE};
 use csa_provider::server::{Grants, Vendor};
 use csa_provider::sql_text::quote;
 
-use super::journal::Journal;
+use super::journal::JournalCopy;
 
 /// The longest wait for an answer. Only a fence waits longer, for statements that run.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -274,10 +274,20 @@ impl Server {
         }
     }
 
+    /// Lets no other server answer than the one with this UUID. Does nothing where one has answered, or for an
+    /// empty UUID.
+    pub(crate) fn expect(&mut self, uuid: &str) {
+        if self.identity.uuid.is_empty() {
+            uuid.clone_into(&mut self.identity.uuid);
+        }
+    }
+
     /// Returns the journal of a pair that is kept here.
-    pub(crate) async fn journal(&mut self, channel: &str) -> Asked<Option<Journal>> {
+    pub(crate) async fn journal(&mut self, channel: &str) -> Asked<Option<JournalCopy>> {
+        let deletion =
+            format!("on {}: DELETE FROM csa.move WHERE channel={}", self.address(), quote(channel));
         match self.ask(&csa_applier::read_move(channel)).await {
-            Ok(rows) => Ok(first(rows).and_then(|text| serde_json::from_str(&text).ok())),
+            Ok(rows) => Ok(first(rows).map(|text| JournalCopy { text, deletion })),
             Err(error) if error.code.is_some_and(|code| NO_TABLE.contains(&code)) => Ok(None),
             Err(error) => Err(error),
         }

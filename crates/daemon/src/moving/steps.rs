@@ -158,8 +158,11 @@ impl Mover<'_> {
         {
             return Err(MoveStop::GiveUp(why));
         }
-        let executed = self.executed();
         let is_new = self.fence.access(&mut self.to).await? != ServerAccess::Open;
+        if is_new && self.may_be_open.is_some() {
+            self.wait_again().await?;
+        }
+        let executed = self.executed();
         if is_new {
             let now = self.closed_at().await?;
             if now != executed {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::decide::ServerAccess;
-use super::journal::MovePhase;
+use super::journal::{MovePhase, Step};
 use super::mover::{Mover, PATIENCE};
 use crate::host::Failure;
 
@@ -50,24 +50,42 @@ impl Mover<'_> {
 
     /// Gives up a move that was begun, in whichever direction.
     pub(crate) async fn give_up(&mut self) -> Result<(), Failure> {
-        let (facts, _) = self.facts().await?;
-        let Some(journal) = self.recorded().await.filter(|journal| journal.is_unfinished()) else {
+        let recorded = self.recorded().await?;
+        let Some(journal) = recorded.filter(|journal| journal.is_unfinished()) else {
             return Err(Failure::Input("no move has begun that could be undone".to_owned()));
         };
         let direction = journal.direction;
         self.journal = journal;
-        if self.is_opened() || facts.to == Some(ServerAccess::Open) {
+        let was_opened = self.journal.was_opened();
+        let may_be_open = self.journal.step == Step::Open;
+        // After the journal: the new server must not have restarted since the move began.
+        let (facts, _) = self.facts().await?;
+        if facts.to.is_none() && may_be_open && !was_opened {
+            return Err(Failure::Runtime(format!(
+                "{} does not answer, and may have been opened; run the command again once it answers",
+                self.to.address()
+            )));
+        }
+        let took_writes = was_opened || (may_be_open && !facts.is_same_life);
+        let is_closed = matches!(facts.to, Some(ServerAccess::Following | ServerAccess::Closed));
+        // Somebody has gone back by hand: no server is opened, and the journal only has to say so.
+        let went_back = facts.from == Some(ServerAccess::Open) && is_closed;
+        if facts.to == Some(ServerAccess::Open) || (took_writes && !went_back) {
             return Err(Failure::Runtime(format!(
                 "{} takes writes, or has taken some; finish with {}, then go back",
                 self.to.address(),
                 direction.option()
             )));
         }
-        if facts.to.is_none() && self.journal.step == super::journal::Step::Open {
-            return Err(Failure::Runtime(format!(
-                "{} does not answer, and may have been opened; run the command again once it answers",
-                self.to.address()
-            )));
+        if took_writes {
+            self.daemon.tell(&format!(
+                "{} takes the writes already; what {} took while it was open is there only if channel {} brought \
+                 it: csa-daemon verify --channel {}",
+                self.from.address(),
+                self.to.address(),
+                self.reverse().name,
+                self.forward().name
+            ));
         }
         match self.undo("given up by --undo".to_owned()).await {
             Failure::Runtime(text) if self.journal.phase == MovePhase::Undone => {
