@@ -1,6 +1,7 @@
 //! The daemon's identity for a channel, and in a fleet: a UUID made once and kept in the state directory.
 
 use std::fs::{File, TryLockError};
+use std::io;
 use std::path::Path;
 
 use csa_applier::StartFrom;
@@ -9,6 +10,11 @@ use csa_relaystore::disk::{create_private_folder, make_private};
 
 use super::error::ChannelError;
 use crate::host::replaced_file::replace_synced;
+
+/// The fix where the file of the UUID is of no use. A new UUID in its place would hide that, and the daemon's own
+/// sessions would seem to be those of another one.
+const FIX: &str =
+    "give it back to the daemon's user, or delete it: the daemon then makes a new identity";
 
 /// Names a channel's sessions on the target, over restarts. No other process has it while
 /// this value exists, so a session of this name is one that was left behind.
@@ -60,11 +66,16 @@ pub(super) fn replica_uuid(directory: &Path) -> Result<Uuid, ChannelError> {
     let path = directory.join("replica_uuid");
     let wrong =
         |error: &dyn std::fmt::Display| ChannelError::State(format!("{}: {error}", path.display()));
-    if let Ok(text) = std::fs::read_to_string(&path) {
-        // This file proves that the folder is ours.
-        make_private(directory);
-        make_private(&path);
-        return Uuid::parse_str(text.trim()).map_err(|error| wrong(&error));
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            // This file proves that the folder is ours.
+            make_private(directory);
+            make_private(&path);
+            return Uuid::parse_str(text.trim())
+                .map_err(|error| wrong(&format!("it is not a UUID ({error}); {FIX}")));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(wrong(&format!("{error}; {FIX}"))),
     }
     let uuid = Uuid::new_v4();
     create_private_folder(directory)
@@ -106,5 +117,24 @@ mod tests {
         let uuid = Uuid::new_v4();
         assert_ne!(name(&uuid, "db1"), name(&uuid, "db2"));
         assert_eq!(name(&uuid, "db1").len(), 45);
+    }
+
+    #[test]
+    fn a_uuid_that_cannot_be_read_is_never_replaced() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("replica_uuid");
+        for contents in [&b""[..], b"x\n", b"\xff\xfe"] {
+            std::fs::write(&path, contents).expect("written");
+            let said = replica_uuid(directory.path()).expect_err("refused").to_string();
+            assert!(said.contains("replica_uuid") && said.contains(FIX), "{said}");
+            assert_eq!(std::fs::read(&path).expect("still there"), contents);
+        }
+        std::fs::remove_file(&path).expect("deleted");
+        std::fs::create_dir(&path).expect("a folder in its place");
+        let said = replica_uuid(directory.path()).expect_err("refused").to_string();
+        assert!(said.contains(FIX), "{said}");
+        std::fs::remove_dir(&path).expect("deleted");
+        let made = replica_uuid(directory.path()).expect("a new one");
+        assert_eq!(replica_uuid(directory.path()).expect("the same"), made);
     }
 }
