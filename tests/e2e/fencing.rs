@@ -139,3 +139,45 @@ async fn a_transaction_in_one_packet_is_refused_where_the_channel_was_taken_over
         assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM d.t").await, 1, "{takeover}");
     }
 }
+
+/// A copy of a whole host has its identity. The server sees it under another address: here that of a socket.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_the_state_directory_on_another_host_waits_for_the_original() {
+    for standby in [false, true] {
+        let (source, target) = Server::pair(&[], &["--skip-name-resolve"]);
+        source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+        let builder = || {
+            Daemon::builder(&source, &target)
+                .set("standby", standby)
+                .set("target.connect_retry", "100ms")
+                .set("target.connect_retry_max", "1s")
+        };
+        let original = builder().start();
+        original.wait_drained(&source, &target, DRAIN).await;
+        let socket = target.socket.display().to_string();
+        let copy = builder().set("target.socket", socket).start();
+        let waits = if standby { "standby" } else { "waiting_for_target" };
+        wait_state(&copy, 0, waits).await;
+        copy.terminate();
+        let uuid = |daemon: &Daemon| daemon.state_dir().join("test/replica_uuid");
+        std::fs::copy(uuid(&original), uuid(&copy)).expect("copied");
+        let epoch = async || target.value::<u64>("SELECT MAX(epoch) FROM csa.checkpoint").await;
+        let before = epoch().await;
+        copy.start_again();
+        wait_state(&copy, 0, waits).await;
+        eventually("it says who holds the channel", DRAIN, async || {
+            let detail = copy.status()["channels"][0]["state_detail"].to_string();
+            detail.contains("the same identity (a copy of this state directory)")
+        })
+        .await;
+        source.exec("INSERT INTO d.t VALUES (1)").await;
+        original.wait_drained(&source, &target, DRAIN).await;
+        assert_eq!(original.status()["channels"][0]["state"], "running", "{standby}");
+        assert_eq!(epoch().await, before, "the copy took nothing");
+        original.terminate();
+        wait_state(&copy, 0, "running").await;
+        source.exec("INSERT INTO d.t VALUES (2)").await;
+        copy.wait_drained(&source, &target, DRAIN).await;
+        compare(&source, &target).await;
+    }
+}

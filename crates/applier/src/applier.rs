@@ -26,7 +26,7 @@ use crate::lock_wait;
 use crate::options::{ApplierOptions, TargetGtids, Tuning};
 use crate::ownership::control::ControlSession;
 use crate::ownership::keeper::Keeper;
-use crate::ownership::locks;
+use crate::ownership::locks::{self, Claimant};
 use crate::ownership::shown_state::{ShownStateWriter, StateSource};
 use crate::reachability::Reachability;
 use crate::server::definitions::tables::TargetTables;
@@ -202,12 +202,14 @@ impl<O: CommitObserver> Applier<O> {
         let target = self.workers.target.clone();
         let workers = self.workers.existing.clone();
         let channel = self.workers.options.channel.clone();
-        let identity = self.keeper.identity().to_owned();
+        let Claimant { identity, earlier } = self.keeper.claimant();
+        let identity = identity.to_owned();
         // Aborts the workers' tasks, so that none of them sends anything more.
         drop(self);
         let end = async {
             let mut session = Session::connect(&target).await?;
-            locks::end_all(&mut session, &channel, &identity, workers.into_iter()).await?;
+            let claimant = Claimant { identity: &identity, earlier };
+            locks::end_all(&mut session, &channel, claimant, workers.into_iter()).await?;
             session.close().await;
             Result::Ok(())
         };

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::ownership::audit::{self, AuditEntry};
 use crate::ownership::bookkeeping::connect;
 use crate::ownership::checkpoint::{self, has_table};
-use crate::ownership::locks;
+use crate::ownership::locks::{self, Claimant};
 use crate::server::port::Target;
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
@@ -28,7 +28,7 @@ pub async fn adopt(target: &Target, from: &str, entry: &AuditEntry) -> Result<Ch
     let mut session = connect(target).await?;
     // The server releases both locks when the session ends.
     for channel in [from, to] {
-        locks::take(&mut session, channel, NOBODY).await?;
+        locks::take(&mut session, channel, Claimant::new(NOBODY)).await?;
     }
     if !has_table(&mut session, "checkpoint").await? {
         return Err(none(from));

@@ -67,7 +67,7 @@ impl ControlSession {
         let target = &target.in_room(reachability.room());
         let mut session = bookkeeping::connect(target).await?;
         // The lock comes first: of two daemons that start at once, only one goes further.
-        locks::take(&mut session, channel, identity).await?;
+        locks::take(&mut session, channel, locks::Claimant::new(identity)).await?;
         let steps = Taking { channel, workers, claim, statement_gtids };
         let checkpoint = steps.checkpoint(&mut session, target).await?;
         let servers = steps.record(&mut session, target, &checkpoint.executed).await?;
@@ -83,6 +83,7 @@ impl ControlSession {
         let generation = Generation::default();
         let place = Place::of(&mut session, channel).await?;
         let server = place.server.clone();
+        let connection = session.id();
         generation.renew().await.begin(place);
         Ok(Self {
             session,
@@ -96,6 +97,7 @@ impl ControlSession {
             generation,
             hold: Hold {
                 identity: identity.to_owned(),
+                connection,
                 is_sure: true,
                 idle_limit: match standby && !is_planted(Bug::SilentHolderKept) {
                     true => bookkeeping::IDLE_LIMIT_WITH_STANDBY,

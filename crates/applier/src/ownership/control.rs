@@ -14,7 +14,7 @@ use crate::error::{Error, Fence, Result};
 use crate::ownership::channel_record::{self, ChannelIdentity};
 use crate::ownership::checkpoint;
 use crate::ownership::copying::Converging;
-use crate::ownership::locks;
+use crate::ownership::locks::{self, Claimant};
 use crate::reachability::Reachability;
 use crate::server::facts;
 use crate::server::generation::Generation;
@@ -70,14 +70,23 @@ impl RecordedServers {
 /// How and where the channel's lock is held.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// This daemon's identity, which it keeps over restarts and shares with no other.
+    /// This daemon's identity, which it keeps over restarts. Only a copy of its state directory has it, too.
     pub(crate) identity: String,
+    /// The session that took the lock last.
+    pub(super) connection: u32,
     /// The session holds the lock, on a target that has everything known to be committed.
     pub(crate) is_sure: bool,
     /// The time after which the target frees the lock of a session that does not ping.
     pub(super) idle_limit: Duration,
     /// The target's name for itself, as in `Place`.
     pub(super) server: String,
+}
+
+impl Hold {
+    /// Returns this daemon as the lock's functions know it.
+    pub(crate) fn claimant(&self) -> Claimant<'_> {
+        Claimant { identity: &self.identity, earlier: Some(self.connection) }
+    }
 }
 
 impl ControlSession {

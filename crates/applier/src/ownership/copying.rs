@@ -454,7 +454,7 @@ async fn hold(target: &Target, channel: &str) -> Result<Session> {
     // Unlike a daemon, a copy has no sessions of an earlier life: whoever holds the lock may still write.
     let identity = format!("{NOBODY} {}", session.id());
     if !is_planted(Bug::CopyUnlocked) {
-        locks::take(&mut session, channel, &identity).await?;
+        locks::take(&mut session, channel, locks::Claimant::new(&identity)).await?;
     }
     Ok(session)
 }

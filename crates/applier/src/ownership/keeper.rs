@@ -104,9 +104,9 @@ impl Keeper {
         &self.control.channel
     }
 
-    /// Returns the daemon's identity, by which its sessions on the target are recognised.
-    pub(crate) fn identity(&self) -> &str {
-        &self.control.hold.identity
+    /// Returns this daemon as it is recognised on the target.
+    pub(crate) fn claimant(&self) -> locks::Claimant<'_> {
+        self.control.hold.claimant()
     }
 
     /// Returns the session that holds the lock: for statements, and for queries about the server.

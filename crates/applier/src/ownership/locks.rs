@@ -4,6 +4,9 @@
 //! Each session of ours that writes transactions or the checkpoint holds a named lock for as long as it lives.
 //! The server releases it only after it has rolled back or committed the session's transaction. So the holder
 //! of a name is the session that it stands for, whatever became of its connection.
+//!
+//! A copy of a whole host, as of a virtual machine, has this daemon's identity, too. So a session counts as our own
+//! only if the server sees it under the address from which we connect.
 
 use tracing::{info, warn};
 
@@ -22,13 +25,44 @@ const NO_SUCH_THREAD: u16 = 1094;
 /// The session is of another account, as after a change of `target.user`.
 const NOT_OWNER: u16 = 1095;
 
+/// The opener of a session that has our identity and another address.
+const NAMESAKE: &str = "another daemon with the same identity (a copy of this state directory)";
+const NAMESAKE_FIX: &str = "if it is a copy, stop one of the two and delete the file replica_uuid in its state \
+     directory; a session that this daemon left under an earlier address ends on its own";
+
+/// The opener of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opener {
+    /// This daemon, before its connection was lost or the process ended.
+    Us,
+    /// A daemon with our identity, under another address: it has a copy of our state directory, or this host had
+    /// that address before.
+    Namesake,
+    Another,
+}
+
 /// Another session that holds the channel's lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ChannelLockHolder {
     connection: u64,
-    /// This daemon opened it, before its connection was lost or the process ended.
-    is_ours: bool,
+    opener: Opener,
     process: Option<Process>,
+}
+
+/// The daemon that wants a channel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claimant<'a> {
+    /// The daemon keeps it over restarts. Only a copy of its state directory has it, too.
+    pub(crate) identity: &'a str,
+    /// The session with which this process held the channel last. It is our own, whatever address the server sees.
+    pub(crate) earlier: Option<u32>,
+}
+
+impl<'a> Claimant<'a> {
+    /// Returns a process that has not held the channel yet.
+    pub(crate) fn new(identity: &'a str) -> Self {
+        Self { identity, earlier: None }
+    }
 }
 
 /// A line of the server's process list.
@@ -55,11 +89,15 @@ enum Deal {
 impl ChannelLockHolder {
     fn deal(&self) -> Deal {
         let idle = self.process.as_ref().is_some_and(|process| process.command == "Sleep");
-        match (self.is_ours, idle) {
-            (true, true) => Deal::End,
-            (true, false) => Deal::LetFinish,
-            (false, _) => Deal::Wait,
+        match (self.opener, idle) {
+            (Opener::Us, true) => Deal::End,
+            (Opener::Us, false) => Deal::LetFinish,
+            (Opener::Namesake | Opener::Another, _) => Deal::Wait,
         }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.opener == Opener::Us
     }
 
     fn describe(&self) -> String {
@@ -70,9 +108,12 @@ impl ChannelLockHolder {
                 text.push_str(&format!(": {stage}"));
             }
         }
-        match self.deal() {
-            Deal::Wait => format!("another daemon holds it on this target ({text})"),
-            _ => format!(
+        match self.opener {
+            Opener::Another => format!("another daemon holds it on this target ({text})"),
+            Opener::Namesake => {
+                format!("{NAMESAKE} holds it on this target ({text}); {NAMESAKE_FIX}")
+            }
+            Opener::Us => format!(
                 "an earlier session of this daemon still executes on the target ({text}); its work counts when \
                  it ends, and KILL {} there abandons it",
                 self.connection
@@ -81,28 +122,33 @@ impl ChannelLockHolder {
     }
 }
 
-/// Takes the channel's lock, ending an idle session that this daemon left behind. The daemon keeps
-/// `identity` over restarts and shares it with no other.
+/// Takes the channel's lock, ending an idle session that this daemon left behind.
 ///
 /// # Errors
 /// [`Error::Held`] while somebody else holds it.
-pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -> Result<()> {
-    let (name, own) = (quote(&lock_name(channel)), quote(&daemon_lock(identity)));
-    let mut found = take_or_find(session, &name, &own, 0).await?;
+pub(crate) async fn take(
+    session: &mut Session,
+    channel: &str,
+    claimant: Claimant<'_>,
+) -> Result<()> {
+    let name = quote(&lock_name(channel));
+    let own = quote(&daemon_lock(claimant.identity));
+    let earlier = claimant.earlier.map(u64::from);
+    let mut found = take_or_find(session, [&name, &own], earlier, 0).await?;
     // An idle session of our own is not waited for: its connection is lost, or its process has ended.
     if found.as_ref().is_some_and(|holder| holder.deal() != Deal::End) {
-        found = take_or_find(session, &name, &own, PATIENCE).await?;
+        found = take_or_find(session, [&name, &own], earlier, PATIENCE).await?;
     }
     if let Some(holder) = found {
         // Returned, not waited for here: the caller tries again, and shows who holds it meanwhile.
         if holder.deal() != Deal::End {
-            return Err(held(channel, holder.describe(), !holder.is_ours));
+            return Err(held(channel, holder.describe(), !holder.is_ours()));
         }
         let connection = holder.connection;
         info!(connection, "ending an earlier session of this daemon");
         kill(session, connection).await?;
         if !get(session, &name, END_PATIENCE).await? {
-            return Err(held(channel, holder.describe(), !holder.is_ours));
+            return Err(held(channel, holder.describe(), !holder.is_ours()));
         }
     }
     if !get(session, &own, PATIENCE).await? {
@@ -115,8 +161,8 @@ pub(crate) async fn take(session: &mut Session, channel: &str, identity: &str) -
 /// Takes the lock `name`, or finds who holds it after these seconds.
 async fn take_or_find(
     session: &mut Session,
-    name: &str,
-    own: &str,
+    [name, own]: [&str; 2],
+    earlier: Option<u64>,
     seconds: u32,
 ) -> Result<Option<ChannelLockHolder>> {
     let query = format!(
@@ -129,9 +175,43 @@ async fn take_or_find(
     if taken {
         return Ok(None);
     }
-    let is_ours = connection != 0 && connection == of_ours;
     let process = process(session, connection).await?;
-    Ok(Some(ChannelLockHolder { connection, is_ours, process }))
+    let opener = match connection != 0 && connection == of_ours {
+        false => Opener::Another,
+        true if earlier == Some(connection) => Opener::Us,
+        true => opener(session, process.as_ref()).await?,
+    };
+    Ok(Some(ChannelLockHolder { connection, opener, process }))
+}
+
+/// Tells whether a session with our identity comes from our address. One that the server does not show is taken for
+/// our own, because it is not ended then.
+async fn opener(session: &mut Session, there: Option<&Process>) -> Result<Opener> {
+    let id = u64::from(session.id());
+    let here = process(session, id).await?;
+    Ok(match (there, here) {
+        (Some(there), Some(here)) if address(&there.host) != address(&here.host) => {
+            Opener::Namesake
+        }
+        _ => Opener::Us,
+    })
+}
+
+/// Returns the client's address without its port. A socket has none.
+fn address(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((address, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => address,
+        _ => host,
+    }
+}
+
+/// Returns the session with our identity in words if another daemon opened it.
+pub(crate) async fn namesake(session: &mut Session, connection: u64) -> Result<Option<String>> {
+    let there = process(session, connection).await?;
+    let is_namesake = opener(session, there.as_ref()).await? == Opener::Namesake;
+    Ok(there.filter(|_| is_namesake).map(|there| {
+        format!("{NAMESAKE}: connection {connection} there from {}; {NAMESAKE_FIX}", there.host)
+    }))
 }
 
 /// Releases the channel's lock.
@@ -217,12 +297,16 @@ pub(crate) async fn end_workers_now(
 pub(crate) async fn end_all(
     session: &mut Session,
     channel: &str,
-    identity: &str,
+    claimant: Claimant<'_>,
     workers: impl Iterator<Item = u16>,
 ) -> Result<()> {
+    let Claimant { identity, earlier } = claimant;
     let control = holder(session, &quote(&lock_name(channel))).await?;
     // The workers' locks don't say whose they are, the control session's do.
     if control == 0 || control != holder(session, &quote(&daemon_lock(identity))).await? {
+        return Ok(());
+    }
+    if earlier.map(u64::from) != Some(control) && namesake(session, control).await?.is_some() {
         return Ok(());
     }
     end_workers(session, channel, workers).await?;
@@ -291,18 +375,34 @@ mod tests {
             seconds: 12,
             stage: "altering table".to_owned(),
         };
-        for (is_ours, process, deal, said) in [
-            (true, Some(process("Sleep")), Deal::End, "earlier session"),
-            (true, Some(process("Query")), Deal::LetFinish, "Query for 12 s: altering table"),
-            (true, Some(process("Killed")), Deal::LetFinish, "KILL 7 there"),
-            (true, None, Deal::LetFinish, "connection 7 there"),
-            (false, Some(process("Sleep")), Deal::Wait, "another daemon holds it"),
-            (false, Some(process("Query")), Deal::Wait, "from db1:4711"),
-            (false, None, Deal::Wait, "another daemon holds it"),
+        use Opener::{Another, Namesake, Us};
+        for (opener, process, deal, said) in [
+            (Us, Some(process("Sleep")), Deal::End, "earlier session"),
+            (Us, Some(process("Query")), Deal::LetFinish, "Query for 12 s: altering table"),
+            (Us, Some(process("Killed")), Deal::LetFinish, "KILL 7 there"),
+            (Us, None, Deal::LetFinish, "connection 7 there"),
+            (Namesake, Some(process("Sleep")), Deal::Wait, "a copy of this state directory"),
+            (Namesake, Some(process("Query")), Deal::Wait, "from db1:4711"),
+            (Another, Some(process("Sleep")), Deal::Wait, "another daemon holds it"),
+            (Another, Some(process("Query")), Deal::Wait, "from db1:4711"),
+            (Another, None, Deal::Wait, "another daemon holds it"),
         ] {
-            let holder = ChannelLockHolder { connection: 7, is_ours, process };
+            let holder = ChannelLockHolder { connection: 7, opener, process };
             assert_eq!(holder.deal(), deal, "{holder:?}");
             assert!(holder.describe().contains(said), "{}", holder.describe());
+        }
+    }
+
+    #[test]
+    fn an_address_is_that_of_the_client_without_its_port() {
+        for (host, expected) in [
+            ("10.0.0.7:4711", "10.0.0.7"),
+            ("db1.example:4711", "db1.example"),
+            ("2001:db8::7:4711", "2001:db8::7"),
+            ("localhost:4711", "localhost"),
+            ("localhost", "localhost"),
+        ] {
+            assert_eq!(address(host), expected);
         }
     }
 }

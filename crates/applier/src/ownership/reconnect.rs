@@ -45,7 +45,8 @@ impl ControlSession {
         if let Continuity::TakenOver(epoch) = judge(self.checkpoint.epoch, &GtidSet::new(), &said) {
             return Err(self.taken_over(epoch));
         }
-        locks::take(&mut self.session, &self.channel, &self.hold.identity).await?;
+        locks::take(&mut self.session, &self.channel, self.hold.claimant()).await?;
+        self.hold.connection = self.session.id();
         let generation = self.generation.clone();
         // An error below drops it, and no generation begins.
         let renewal = generation.renew().await;

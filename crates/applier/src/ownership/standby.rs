@@ -38,12 +38,16 @@ impl Standby {
     pub async fn holder(&mut self) -> Result<Option<&str>> {
         let rows: Vec<(u64, u64)> = self.session.rows(&self.query).await?;
         let (connection, own) = rows.into_iter().next().unwrap_or_default();
-        // A session that this daemon left there is ended or waited for when the channel is taken.
-        if connection == 0 || connection == own {
+        if connection == 0 {
             return Ok(None);
         }
         if self.known.as_ref().is_none_or(|(known, _)| *known != connection) {
-            let text = locks::describe(&mut self.session, connection).await?;
+            let text = match connection == own {
+                true => locks::namesake(&mut self.session, connection).await?,
+                false => Some(locks::describe(&mut self.session, connection).await?),
+            };
+            // A session that this daemon left there is ended or waited for when the channel is taken.
+            let Some(text) = text else { return Ok(None) };
             self.known = Some((connection, text));
         }
         Ok(self.known.as_ref().map(|(_, text)| text.as_str()))

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::error::{ChannelError, OVERCOME, Pauses, failed};
-use super::identity::replica_uuid;
+use super::identity;
 use super::lifetime::{Channel, ON_REQUEST};
 use super::reception::Received;
 use super::start::relayed;
@@ -163,7 +163,7 @@ impl Channel {
     ) -> Result<(), ChannelError> {
         let settings = &self.settings;
         let (Received { store, mut end, .. }, source) = (received, self.watch.source());
-        let writer = (settings.name.as_str(), replica_uuid(settings.directory())?.to_string());
+        let writer = (settings.name.as_str(), identity::writer(settings.directory())?);
         let directory = settings.directory();
         let status = self.watch.archive();
         let uploader =

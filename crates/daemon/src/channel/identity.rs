@@ -16,8 +16,8 @@ use crate::host::replaced_file::replace_synced;
 const FIX: &str =
     "give it back to the daemon's user, or delete it: the daemon then makes a new identity";
 
-/// Names a channel's sessions on the target, over restarts. No other process has it while
-/// this value exists, so a session of this name is one that was left behind.
+/// Names a channel's sessions on the target, over restarts. No other process of this host has it while
+/// this value exists, so a session of this name from this host is one that was left behind.
 #[derive(Debug)]
 pub(crate) struct Identity {
     name: String,
@@ -35,7 +35,7 @@ impl Identity {
         // The kernel releases the lock with the process, however that ends.
         let lock = File::open(&path).map_err(|error| wrong(&error))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { name: name(&uuid, &host()), _lock: lock }),
+            Ok(()) => Ok(Self { name: name(&uuid, &host(), &machine()), _lock: lock }),
             Err(TryLockError::WouldBlock) => {
                 Err(wrong(&"another process uses this state directory"))
             }
@@ -48,16 +48,32 @@ impl Identity {
     }
 }
 
-/// Includes the host: a copy of the state directory elsewhere must not pass for this daemon.
-fn name(uuid: &Uuid, host: &str) -> String {
+/// Returns the name under which a channel writes to its archive. A daemon on another host has another one.
+pub(super) fn writer(directory: &Path) -> Result<String, ChannelError> {
+    Ok(name(&replica_uuid(directory)?, &host(), &machine()))
+}
+
+/// Includes the host and the machine: a copy of the state directory elsewhere must not pass for this daemon.
+fn name(uuid: &Uuid, host: &str, machine: &str) -> String {
     let digest = host
         .bytes()
+        .chain(machine.bytes())
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{uuid}@{digest:08x}")
 }
 
 fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
+}
+
+/// Returns the machine's ID, which a host of the same name does not have; empty where there is none.
+fn machine() -> String {
+    let text = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    // Until systemd has chosen it, the file has this word.
+    match text.trim() {
+        "uninitialized" => String::new(),
+        id => id.to_owned(),
+    }
 }
 
 /// Reads the UUID, or makes a new one. File and folder are synced before it is used: a crash
@@ -115,8 +131,9 @@ mod tests {
     #[test]
     fn a_copy_on_another_host_is_somebody_else() {
         let uuid = Uuid::new_v4();
-        assert_ne!(name(&uuid, "db1"), name(&uuid, "db2"));
-        assert_eq!(name(&uuid, "db1").len(), 45);
+        assert_ne!(name(&uuid, "db1", "m"), name(&uuid, "db2", "m"));
+        assert_ne!(name(&uuid, "db1", "m"), name(&uuid, "db1", "n"));
+        assert_eq!(name(&uuid, "db1", "").len(), 45);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error, info, warn};
 
 use super::error::ChannelError;
-use super::identity::replica_uuid;
+use super::identity::{self, replica_uuid};
 use super::kept_foreign;
 use super::watch::Watch;
 use crate::archive::replay::RecordedStream;
@@ -291,7 +291,7 @@ impl Reception {
         }
         let (source, status) = (self.watch.source(), self.watch.archive());
         let directory = settings.directory();
-        let writer = (settings.name.as_str(), replica_uuid(directory)?.to_string());
+        let writer = (settings.name.as_str(), identity::writer(directory)?);
         let store = Arc::clone(&received.store);
         let uploader = Uploader::new(options, writer, directory, store, source, status);
         let uploader = uploader.map_err(|error| ChannelError::State(error.to_string()))?;
