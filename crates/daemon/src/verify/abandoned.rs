@@ -8,8 +8,6 @@ use csa_applier::{Target, TargetLink};
 use csa_provider::server::link::{Limits, Row, rows_as};
 use tokio::runtime::Handle;
 
-/// A query that has run for less time is left to its end.
-const LONG: Duration = Duration::from_secs(1);
 /// The time to end one.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Characters of a query that are compared with what the server shows, which is 64 KiB at most.
@@ -26,13 +24,12 @@ pub(super) struct RunningQuery<'a> {
     server: &'a Target,
     connection: u32,
     query: &'a str,
-    since: Instant,
     is_answered: bool,
 }
 
 impl<'a> RunningQuery<'a> {
     pub(super) fn new(server: &'a Target, connection: u32, query: &'a str) -> Self {
-        Self { server, connection, query, since: Instant::now(), is_answered: false }
+        Self { server, connection, query, is_answered: false }
     }
 
     /// The server has answered, or the link is lost.
@@ -43,7 +40,7 @@ impl<'a> RunningQuery<'a> {
 
 impl Drop for RunningQuery<'_> {
     fn drop(&mut self) {
-        if self.is_answered || self.since.elapsed() < LONG {
+        if self.is_answered {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };

@@ -137,9 +137,7 @@ impl VerifySession {
     }
 
     async fn rows_within<R: FromRow>(&mut self, query: &str, limits: Limits) -> Result<Vec<R>> {
-        let running = RunningQuery::new(&self.server, self.link.id(), query);
         let rows = self.link.query(query, limits).await;
-        running.answered();
         rows.and_then(|rows| rows_as(query, rows)).map_err(|error| self.error(error))
     }
 
@@ -161,11 +159,16 @@ impl VerifySession {
         Ok((rows.into_iter().map(texts).collect(), has_more))
     }
 
-    /// Returns the rows of any number of columns without NULL.
+    /// Returns the rows of any number of columns without NULL. Dropped before the answer, it ends the query on the
+    /// server, which may read a whole table.
     pub(super) async fn values(&mut self, query: &str) -> Result<Vec<Vec<String>>> {
-        let rows = self.texts(query).await?;
+        let running = RunningQuery::new(&self.server, self.link.id(), query);
+        let rows = self.link.query(query, Limits::LIST).await;
+        running.answered();
+        let rows = rows.and_then(|rows| rows_as::<Row>(query, rows));
+        let rows = rows.map_err(|error| self.error(error))?;
         let values: Option<Vec<Vec<String>>> =
-            rows.into_iter().map(|row| row.into_iter().collect()).collect();
+            rows.into_iter().map(|row| texts(row).into_iter().collect()).collect();
         values.ok_or_else(|| self.no_digest())
     }
 
