@@ -19,6 +19,7 @@ use crate::host::{
 };
 use crate::notify;
 use crate::observe::history;
+use crate::verify::abandoned_ended;
 
 /// Time between two samples of what keeps the channels busy.
 const SAMPLE: Duration = Duration::from_millis(200);
@@ -85,7 +86,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     let seen = Arc::clone(&daemon);
     let watched = move || seen.channels().iter().filter_map(|one| one.watched()).collect();
     tokio::spawn(notify::watch(watched, stop.clone()));
-    tokio::spawn(rounds::keep(Arc::clone(&daemon), stop.clone()));
+    let comparisons = tokio::spawn(rounds::keep(Arc::clone(&daemon), stop.clone()));
     tokio::spawn(keep_receiving(Arc::clone(&daemon), stop.clone()));
     let measured = Arc::clone(&daemon);
     let measure = move || {
@@ -108,6 +109,12 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     daemon.history.close(ours.map(|channel| channel.name()));
     if let Some(fleet) = fleet {
         fleet.leave().await;
+    }
+    let _ = comparisons.await;
+    // Servers would continue the queries of comparisons that nobody waits for.
+    tokio::select! {
+        () = abandoned_ended() => {}
+        () = kill.cancelled() => {}
     }
     info!("stopped");
     if failures.is_empty() { Ok(()) } else { Err(Failure::Runtime(failures.join("; "))) }

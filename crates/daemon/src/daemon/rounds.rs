@@ -16,7 +16,7 @@ const AT_ONCE: usize = 2;
 /// Between two looks at the configuration's channels.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Compares until stopped.
+/// Compares until stopped. Returns once no comparison is left, so that all have begun to end their queries.
 pub(crate) async fn keep(daemon: Arc<Daemon>, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(AT_ONCE));
     let mut tasks: BTreeMap<String, (Arc<Supervisor>, AbortOnDropHandle<()>)> = BTreeMap::new();
@@ -36,5 +36,10 @@ pub(crate) async fn keep(daemon: Arc<Daemon>, stop: CancellationToken) {
             () = tokio::time::sleep(LOOK) => {}
             () = stop.cancelled() => {}
         }
+    }
+    tasks.values().for_each(|(_, task)| task.abort());
+    for (_, task) in tasks.into_values() {
+        // It ends because it was aborted.
+        let _ = task.await;
     }
 }
