@@ -21,11 +21,11 @@ pub(crate) type WholeDigestRow = (u64, Option<String>);
 /// A row without a digest adds this number to a sum, in which no numbers of 64 bits come near it.
 const LACKING: &str = "10000000000000000000000000000000000000000";
 
-/// Returns an exact sum of 64 bits of each row's digest, which begin with this digit.
+/// Returns 64 bits of a digest, which begin with this digit.
 ///
-/// The digest stands in it once, so the server computes it once for each row, and keeps none of them.
-fn sum_of(digest: &str, from: u32) -> String {
-    format!("SUM(IFNULL(CAST(CONV(SUBSTRING({digest},{from},16),16,10) AS UNSIGNED),{LACKING}))")
+/// The digest stands in a sum of them once, so the server computes it once for each row, and keeps none of them.
+fn bits(digest: &str, from: u32) -> String {
+    format!("CAST(CONV(SUBSTRING({digest},{from},16),16,10) AS UNSIGNED)")
 }
 
 /// Returns true if all rows have a digest.
@@ -50,9 +50,7 @@ impl DigestSum {
             // none.
             Self::Strings => "HEX(BIT_XOR(UNHEX(h)))".to_owned(),
             Self::Integers => {
-                let part = |from: u32| {
-                    format!("BIT_XOR(CAST(CONV(SUBSTRING(h,{from},16),16,10) AS UNSIGNED))")
-                };
+                let part = |from: u32| format!("BIT_XOR({})", bits("h", from));
                 format!("CONCAT_WS('-',{})", [1, 17, 33, 49].map(part).join(","))
             }
         }
@@ -141,7 +139,8 @@ impl TableSql {
     ///
     /// There is no derived table: for a whole table, the server would write all digests to its disk.
     pub(crate) fn whole_digest(&self) -> String {
-        format!("SELECT COUNT(*), {} FROM {}", sum_of(&self.row_digest, 1), self.table)
+        let bits = bits(&self.row_digest, 1);
+        format!("SELECT COUNT(*), SUM(IFNULL({bits},{LACKING})) FROM {}", self.table)
     }
 
     /// Digest and key of every row, up to a limit.
@@ -191,8 +190,8 @@ impl TableSql {
         let digest = &self.row_digest;
         let condition = if within.is_empty() { String::new() } else { self.is_in(within) };
         format!(
-            "SELECT CONCAT(COUNT(*),'/',{}), LEFT({digest},{digits}) FROM {}{condition} GROUP BY 2",
-            sum_of(digest, 17),
+            "SELECT CONCAT(COUNT(*),'/',SUM({})), LEFT({digest},{digits}) FROM {}{condition} GROUP BY 2",
+            bits(digest, 17),
             self.table
         )
     }
@@ -380,7 +379,6 @@ mod tests {
         assert_eq!(whole.matches("SHA2(").count(), 1, "{whole}");
         let within = ["a0".to_owned(), "ff".to_owned()];
         for query in [whole, sql.buckets(&within, 3), sql.bucket_rows(&within, 9)] {
-            assert!(query.ends_with("FROM `d`.`t`") || query.contains(" GROUP BY 2"), "{query}");
             assert!(!query.contains("(SELECT "), "{query}");
         }
         assert!(sql.buckets(&within, 3).contains(",256),2) IN ('a0','ff') GROUP BY 2"));

@@ -115,14 +115,17 @@ async fn list(
     if source.len().max(target.len()) <= ANSWER {
         return Ok(differing(&source, &target));
     }
-    // Rows were added since they were counted. Smaller buckets have fewer of them, unless all have one digest.
+    // Rows have changed since they were counted. Smaller buckets have fewer of them, unless all have one digest.
     match buckets.first().is_some_and(|bucket| bucket.len() < DIGITS_OF_ONE) {
         true => {
             let grown =
                 |digits: &String| Bucket { digits: digits.clone(), rows: ANSWER as u64 + 1 };
             open.extend(buckets.iter().map(grown));
         }
-        false => report.unstable.push("many rows without a key".to_owned()),
+        false => report.leave_out(format!(
+            "not compared in full: more than {ANSWER} rows without a key changed while they were counted; \
+             compare again when less is written"
+        )),
     }
     Ok(BTreeSet::new())
 }
@@ -155,7 +158,7 @@ async fn judge(
     }
     for different in settled.different {
         if report.differences.len() >= servers.options.max_differences.max(1) {
-            report.left_out = Some(format!(
+            report.leave_out(format!(
                 "more rows differ (--max-differences {})",
                 servers.options.max_differences
             ));

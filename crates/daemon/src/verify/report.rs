@@ -114,6 +114,15 @@ impl TableReport {
         }
     }
 
+    /// Not all rows are compared, for this reason.
+    pub(super) fn leave_out(&mut self, why: String) {
+        match &mut self.left_out {
+            Some(known) if *known == why || known.ends_with(&format!("; {why}")) => {}
+            Some(known) => known.push_str(&format!("; {why}")),
+            None => self.left_out = Some(why),
+        }
+    }
+
     /// Computes the result; to be called when everything is in.
     pub(super) fn conclude(mut self) -> Self {
         self.outcome = if !self.definition.is_empty() || !self.differences.is_empty() {
