@@ -61,7 +61,7 @@ pub use repair::REPAIR_SESSION;
 pub(crate) use replicated::Replicated;
 pub use report::{DifferenceKind, Outcome, Repair, RowDifference, TableReport, VerifyReport};
 pub use resume::Saved;
-use resume::{Resume, keep_saved, save};
+use resume::{Resume, SavedAtEnd, keep_saved};
 pub use scope::{EveryTable, Scope, TableSelection};
 pub(crate) use scope::{ListedTables, TablePair};
 use servers::Servers;
@@ -79,13 +79,15 @@ pub async fn verify(
     observe: &(dyn Fn(VerifyEvent<'_>) + Sync),
 ) -> std::result::Result<VerifyReport, VerifyError> {
     let resume = Mutex::new(Resume::default());
+    // Dropped anywhere, it reports what was compared since the last report.
+    let _saved = SavedAtEnd { resume: &resume, observe };
     let mut servers = Servers::connect(options, observe, &resume).await?;
     let report = tokio::select! {
         report = compare_tables(&mut servers, options, selection, observe) => report,
         never = keep_saved(&resume, observe) => match never {},
     };
-    if report.is_err() {
-        save(&resume, observe);
+    if report.is_ok() {
+        resume.lock().completed();
     }
     servers.close().await;
     report
@@ -115,8 +117,7 @@ async fn compare_tables(
             .retain(|pair| listed.source.contains_key(&pair.source) || !others.write(&pair.target));
     }
     servers.resume().await?;
-    // A table that no run has had the time for must not keep others from being compared.
-    pairs.sort_by_cached_key(|pair| servers.resume.lock().turn(&pair.source));
+    servers.resume.lock().sort(&mut pairs);
     let mut report = VerifyReport { channel: options.channel.clone(), tables: Vec::new() };
     for (done, pair) in pairs.iter().enumerate() {
         let estimate = listed.source.get(&pair.source).copied().unwrap_or_default();
@@ -129,7 +130,7 @@ async fn compare_tables(
             activity: Activity::Comparing,
         };
         let definition = servers.definitions(pair).await?;
-        let before = servers.resume.lock().begin(pair, definition, options.repair);
+        let before = servers.begin(pair, definition);
         if let Some(table) = before {
             observe(VerifyEvent::Table(&table));
             report.tables.push(table);

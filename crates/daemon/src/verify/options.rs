@@ -35,6 +35,8 @@ pub struct VerifyOptions {
     pub repair: bool,
     /// The state of an earlier run that was interrupted.
     pub resume: Option<Saved>,
+    /// A table is left out that was interrupted so often before it was compared, or before there was a place to continue.
+    pub interruptions_max: Option<u32>,
     /// Asked while the target makes no progress.
     pub standing: Option<Arc<dyn ChannelStanding>>,
 }
@@ -66,6 +68,7 @@ impl VerifyOptions {
             catch_up_timeout: Self::CATCH_UP_TIMEOUT,
             repair: false,
             resume: None,
+            interruptions_max: None,
             standing: None,
         }
     }

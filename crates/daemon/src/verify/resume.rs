@@ -1,8 +1,10 @@
 //! The state of a run, from which a later run resumes. It holds values of keys.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use csa_provider::binlog::GtidSet;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -13,18 +15,26 @@ use super::scope::TablePair;
 use super::table_name::TableName;
 
 /// Between two reports of the state from which a later run resumes.
-const SAVED: Duration = Duration::from_secs(1);
+pub(super) const SAVED: Duration = Duration::from_secs(1);
 
 /// Everything that a run has found so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Saved {
     /// The scope and the servers; a run with others does not resume from it.
     of: RunIdentity,
+    /// The transactions that the target had when the run began, as text. A target that lacks one of them was restored.
+    executed: String,
     finished: Vec<FinishedTable>,
     part: Option<UnfinishedTable>,
     /// Tables that were begun without a place from which they could be continued, the last one at the end.
-    #[serde(default)]
-    begun: Vec<String>,
+    begun: Vec<BegunTable>,
+}
+
+/// A table that was begun without success.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct BegunTable {
+    table: String,
+    times: u32,
 }
 
 /// A run's identity.
@@ -80,26 +90,46 @@ pub(super) struct Resume {
 }
 
 impl Resume {
-    /// Takes over what `before` found, unless it compared something else.
-    pub(super) fn new(of: RunIdentity, before: Option<&Saved>) -> Self {
-        let before = before.filter(|before| before.of == of).cloned();
-        let now = before.unwrap_or_else(|| Saved { of, ..Saved::default() });
+    /// Takes over what `before` found, unless it compared something else, or another life of the target, which has
+    /// now executed this set. A source that lacks some of the set is refused before, so it may be any.
+    pub(super) fn new(of: RunIdentity, executed: &GtidSet, before: Option<&Saved>) -> Self {
+        let has_all = |before: &Saved| {
+            before.executed.parse().is_ok_and(|had: GtidSet| had.is_subset_of(executed))
+        };
+        let before = before.filter(|before| before.of == of && has_all(before)).cloned();
+        let mut now = before.unwrap_or_else(|| Saved { of, ..Saved::default() });
+        now.executed = executed.to_string();
         Self { earlier: now.part.clone(), now, ..Self::default() }
     }
 
-    /// Returns a table's turn: one that an earlier run began without success comes after all others, and the last of
-    /// these at the end.
-    pub(super) fn turn(&self, table: &TableName) -> usize {
-        let name = table.to_string();
-        self.now.begun.iter().position(|begun| *begun == name).map_or(0, |place| place + 1)
+    /// Puts the table first that an earlier run compared in part, because there is room for one part only. Those whose
+    /// rows kept changing, and then those that were begun without success, must not keep others from being compared.
+    pub(super) fn sort(&self, pairs: &mut [TablePair]) {
+        let unstable = |done: &&FinishedTable| done.report.outcome == Outcome::Unstable;
+        let unstable: BTreeSet<&TableName> =
+            self.now.finished.iter().filter(unstable).map(|done| &done.report.table).collect();
+        let begun: Vec<&str> = self.now.begun.iter().map(|begun| begun.table.as_str()).collect();
+        let part = self.now.part.as_ref().map(|part| &part.report.table);
+        pairs.sort_by_cached_key(|pair| {
+            let name = pair.source.to_string();
+            let place = begun.iter().position(|begun| *begun == name);
+            match (part == Some(&pair.source), place) {
+                (true, _) => (0, 0),
+                (false, Some(place)) => (3, place),
+                (false, None) if unstable.contains(&pair.source) => (2, 0),
+                (false, None) => (1, 0),
+            }
+        });
     }
 
-    /// The result of an earlier run for a table, if it still counts; else the table is begun.
+    /// The result of an earlier run for a table, if it still counts; else the table is begun. One that was interrupted
+    /// as often as `interruptions_max` says is left out.
     pub(super) fn begin(
         &mut self,
         pair: &TablePair,
         definition: String,
         repairs: bool,
+        interruptions_max: Option<u32>,
     ) -> Option<TableReport> {
         let is_it =
             |report: &TableReport| report.table == pair.source && report.target == pair.target;
@@ -122,12 +152,32 @@ impl Resume {
         let part = self.earlier.take_if(|part| is_it(&part.report));
         self.part = part.filter(counts);
         self.now.part.take_if(|part| is_it(&part.report) && !counts(part));
-        self.left(&pair.source);
-        if self.part.is_none() {
-            self.now.begun.push(pair.source.to_string());
+        let times = self.left(&pair.source);
+        if self.part.is_some() {
+            self.definition = definition;
+            return None;
+        }
+        let is_too_often = interruptions_max.is_some_and(|most| times >= most);
+        let begun_times = if is_too_often { times } else { times + 1 };
+        let table = pair.source.to_string();
+        self.now.begun.push(BegunTable { table, times: begun_times });
+        if is_too_often {
+            let report = self.given_up(pair, times);
+            self.now.finished.push(FinishedTable { definition, report: report.clone() });
+            return Some(report);
         }
         self.definition = definition;
         None
+    }
+
+    /// Returns the result of a table that no run had the time for.
+    fn given_up(&self, pair: &TablePair, times: u32) -> TableReport {
+        let mut report = TableReport::new(pair);
+        report.leave_out(format!(
+            "interrupted {times} times before it was compared; compare it with csa-daemon verify --channel {} --table {}",
+            self.now.of.channel, pair.source
+        ));
+        report.conclude()
     }
 
     /// Returns the part of the table that was compared before.
@@ -159,11 +209,17 @@ impl Resume {
         self.left(&report.table);
     }
 
-    /// The table is no longer one that was begun without success.
-    fn left(&mut self, table: &TableName) {
+    /// The table is no longer one that was begun without success. Returns how often it was.
+    fn left(&mut self, table: &TableName) -> u32 {
         let name = table.to_string();
-        self.now.begun.retain(|begun| *begun != name);
         self.is_newer = true;
+        let place = self.now.begun.iter().position(|begun| begun.table == name);
+        place.map_or(0, |place| self.now.begun.remove(place).times)
+    }
+
+    /// The run came to its end, so no run resumes from it.
+    pub(super) fn completed(&mut self) {
+        self.is_newer = false;
     }
 
     /// Returns the state if it is newer than the last one that was returned.
@@ -184,8 +240,20 @@ pub(super) async fn keep_saved(
     }
 }
 
+/// Reports the state of a run that is dropped, or ends with an error.
+pub(super) struct SavedAtEnd<'a> {
+    pub(super) resume: &'a Mutex<Resume>,
+    pub(super) observe: &'a (dyn Fn(VerifyEvent<'_>) + Sync),
+}
+
+impl Drop for SavedAtEnd<'_> {
+    fn drop(&mut self) {
+        save(self.resume, self.observe);
+    }
+}
+
 /// Reports the state if it is newer than the last report.
-pub(super) fn save(resume: &Mutex<Resume>, observe: &(dyn Fn(VerifyEvent<'_>) + Sync)) {
+fn save(resume: &Mutex<Resume>, observe: &(dyn Fn(VerifyEvent<'_>) + Sync)) {
     if let Some(saved) = resume.lock().newer() {
         observe(VerifyEvent::Saved(saved));
     }
@@ -203,6 +271,11 @@ mod tests {
         }
     }
 
+    /// Returns so many transactions of a server.
+    fn executed(transactions: u32) -> GtidSet {
+        format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{transactions}").parse().unwrap()
+    }
+
     fn pair(name: &str) -> TablePair {
         let name: TableName = name.parse().unwrap();
         TablePair { source: name.clone(), target: name, is_shared: false }
@@ -210,10 +283,10 @@ mod tests {
 
     /// A run that finished `d.a` and is in the middle of `d.b`, as a later one reads it.
     fn interrupted() -> Saved {
-        let mut run = Resume::new(identity("uuid"), None);
-        assert!(run.begin(&pair("d.a"), "a1".to_owned(), false).is_none());
+        let mut run = Resume::new(identity("uuid"), &executed(9), None);
+        assert!(run.begin(&pair("d.a"), "a1".to_owned(), false, None).is_none());
         run.finished(&TableReport { rows: 7, ..TableReport::new(&pair("d.a")) }.conclude());
-        assert!(run.begin(&pair("d.b"), "b1".to_owned(), false).is_none());
+        assert!(run.begin(&pair("d.b"), "b1".to_owned(), false, None).is_none());
         let report = TableReport::new(&pair("d.b"));
         run.reached(vec!["5".to_owned()], 5, vec![vec!["3".to_owned()]], &report);
         read_again(&mut run)
@@ -228,10 +301,10 @@ mod tests {
     fn what_was_compared_is_not_compared_again() {
         let saved = interrupted();
         assert_eq!(saved.progress(), (1, 5));
-        let mut run = Resume::new(identity("uuid"), Some(&saved));
-        let done = run.begin(&pair("d.a"), "a1".to_owned(), false).expect("finished before");
+        let mut run = Resume::new(identity("uuid"), &executed(9), Some(&saved));
+        let done = run.begin(&pair("d.a"), "a1".to_owned(), false, None).expect("finished before");
         assert!(done.compared_before && done.rows == 7);
-        assert!(run.begin(&pair("d.b"), "b1".to_owned(), false).is_none());
+        assert!(run.begin(&pair("d.b"), "b1".to_owned(), false, None).is_none());
         let part = run.part().expect("a part");
         assert_eq!((part.after, part.rows, part.suspects.len()), (vec!["5".to_owned()], 5, 1));
         assert_eq!(run.now.progress(), (1, 5), "interrupted again, it continues from there");
@@ -241,62 +314,120 @@ mod tests {
         assert!(run.newer().is_none(), "nothing has changed since");
     }
 
-    #[test]
-    fn a_table_that_could_not_be_continued_comes_last() {
-        let turns = |run: &Resume| ["d.a", "d.b", "d.c"].map(|name| run.turn(&pair(name).source));
-        let mut run = Resume::new(identity("uuid"), None);
-        run.begin(&pair("d.a"), "a1".to_owned(), false);
-        let mut run = Resume::new(identity("uuid"), Some(&read_again(&mut run)));
-        assert_eq!(turns(&run), [1, 0, 0]);
-        run.begin(&pair("d.b"), "b1".to_owned(), false);
-        let mut run = Resume::new(identity("uuid"), Some(&read_again(&mut run)));
-        assert_eq!(turns(&run), [1, 2, 0]);
-        // It was begun again, and has a part from which it continues.
-        run.begin(&pair("d.a"), "a1".to_owned(), false);
-        assert_eq!(turns(&run), [2, 1, 0]);
-        let report = TableReport::new(&pair("d.a"));
-        run.reached(vec!["5".to_owned()], 5, Vec::new(), &report);
-        assert_eq!(turns(&run), [0, 1, 0]);
-        run.finished(&TableReport::new(&pair("d.b")).conclude());
-        assert_eq!(turns(&run), [0, 0, 0]);
-        assert_eq!(run.now.progress(), (1, 5), "the end of another table leaves the part");
+    /// Returns the tables in the order in which a later run would compare them.
+    fn order(run: &Resume) -> String {
+        let mut pairs = ["d.a", "d.b", "d.c", "d.d"].map(pair);
+        run.sort(&mut pairs);
+        pairs.map(|pair| pair.source.table).concat()
     }
 
     #[test]
-    fn states_of_older_versions_are_read() {
-        let mut saved = serde_json::to_value(interrupted()).unwrap();
-        saved.as_object_mut().expect("an object").remove("begun");
-        let saved: Saved = serde_json::from_value(saved).unwrap();
-        assert_eq!(saved.progress(), (1, 5));
+    fn a_table_that_could_not_be_continued_comes_last() {
+        let mut run = Resume::new(identity("uuid"), &executed(9), None);
+        run.begin(&pair("d.a"), "a1".to_owned(), false, None);
+        let mut run = Resume::new(identity("uuid"), &executed(9), Some(&read_again(&mut run)));
+        assert_eq!(order(&run), "bcda");
+        run.begin(&pair("d.b"), "b1".to_owned(), false, None);
+        let mut run = Resume::new(identity("uuid"), &executed(9), Some(&read_again(&mut run)));
+        assert_eq!(order(&run), "cdab");
+        // It was begun again, and has a part from which it continues.
+        run.begin(&pair("d.b"), "b1".to_owned(), false, None);
+        let report = TableReport::new(&pair("d.b"));
+        run.reached(vec!["5".to_owned()], 5, Vec::new(), &report);
+        assert_eq!(order(&run), "bcda", "nothing may take the place of its part");
+        run.begin(&pair("d.c"), "c1".to_owned(), false, None);
+        let mut unstable = TableReport::new(&pair("d.c"));
+        unstable.unstable.push("id=1".to_owned());
+        run.finished(&unstable.conclude());
+        assert_eq!(order(&run), "bdca");
+        run.finished(&TableReport::new(&pair("d.a")));
+        assert_eq!(order(&run), "badc");
+        assert_eq!(run.now.progress(), (2, 5), "the end of another table leaves the part");
+    }
+
+    #[test]
+    fn a_table_that_is_always_interrupted_is_left_out_in_the_end() {
+        let mut saved = None;
+        let mut begin = |most: Option<u32>| {
+            let mut run = Resume::new(identity("uuid"), &executed(9), saved.as_ref());
+            let found = run.begin(&pair("d.a"), "a1".to_owned(), false, most);
+            saved = Some(read_again(&mut run));
+            found
+        };
+        for _ in 0..3 {
+            assert!(begin(Some(3)).is_none());
+        }
+        for _ in 0..2 {
+            // A later interruption, in another table, does not begin it again.
+            let report = begin(Some(3)).expect("left out");
+            assert_eq!(report.outcome, Outcome::Unstable);
+            let why = report.left_out.expect("the reason");
+            assert_eq!(
+                why,
+                "interrupted 3 times before it was compared; compare it with csa-daemon verify --channel shop --table d.a"
+            );
+        }
+        assert!(begin(None).is_none(), "without a limit it is begun again");
+    }
+
+    #[test]
+    fn a_target_that_was_restored_is_compared_again() {
+        let saved = interrupted();
+        for (now, is_known) in [(9, true), (12, true), (8, false)] {
+            let mut run = Resume::new(identity("uuid"), &executed(now), Some(&saved));
+            let found = run.begin(&pair("d.a"), "a1".to_owned(), false, None);
+            assert_eq!(found.is_some(), is_known, "{now}");
+        }
+        let mut later = Resume::new(identity("uuid"), &executed(12), Some(&saved));
+        later.begin(&pair("d.b"), "b1".to_owned(), false, None);
+        let saved = read_again(&mut later);
+        let mut run = Resume::new(identity("uuid"), &executed(11), Some(&saved));
+        assert!(run.begin(&pair("d.a"), "a1".to_owned(), false, None).is_none());
+    }
+
+    #[test]
+    fn a_run_that_is_dropped_reports_its_state_and_one_that_ended_does_not() {
+        for (ends, reports) in [(false, 1), (true, 0)] {
+            let resume = Mutex::new(Resume::new(identity("uuid"), &executed(9), None));
+            let count = Mutex::new(0);
+            let observe = |_: VerifyEvent<'_>| *count.lock() += 1;
+            let saved = SavedAtEnd { resume: &resume, observe: &observe };
+            resume.lock().begin(&pair("d.a"), "a1".to_owned(), false, None);
+            if ends {
+                resume.lock().completed();
+            }
+            drop(saved);
+            assert_eq!(*count.lock(), reports);
+        }
     }
 
     #[test]
     fn other_definitions_servers_and_options_begin_anew() {
         let saved = interrupted();
-        let mut changed = Resume::new(identity("uuid"), Some(&saved));
-        assert!(changed.begin(&pair("d.a"), "a2".to_owned(), false).is_none());
-        assert!(changed.begin(&pair("d.b"), "b2".to_owned(), false).is_none());
+        let mut changed = Resume::new(identity("uuid"), &executed(9), Some(&saved));
+        assert!(changed.begin(&pair("d.a"), "a2".to_owned(), false, None).is_none());
+        assert!(changed.begin(&pair("d.b"), "b2".to_owned(), false, None).is_none());
         assert!(changed.part().is_none());
         let other = RunIdentity { common_columns: true, ..identity("uuid") };
         for identity in [identity("other"), other] {
-            let mut run = Resume::new(identity, Some(&saved));
-            assert!(run.begin(&pair("d.a"), "a1".to_owned(), false).is_none());
+            let mut run = Resume::new(identity, &executed(9), Some(&saved));
+            assert!(run.begin(&pair("d.a"), "a1".to_owned(), false, None).is_none());
         }
     }
 
     #[test]
     fn statements_are_written_for_all_rows_that_differ() {
         use super::super::report::{DifferenceKind, RowDifference};
-        let mut run = Resume::new(identity("uuid"), None);
-        assert!(run.begin(&pair("d.a"), "a1".to_owned(), true).is_none());
+        let mut run = Resume::new(identity("uuid"), &executed(9), None);
+        assert!(run.begin(&pair("d.a"), "a1".to_owned(), true, None).is_none());
         let mut report = TableReport::new(&pair("d.a"));
         let kind = DifferenceKind::MissingOnTarget;
         report.differences.push(RowDifference { key: "id=1".to_owned(), kind });
         run.finished(&report.conclude());
         let saved = read_again(&mut run);
         for (repairs, is_known) in [(false, true), (true, false)] {
-            let mut run = Resume::new(identity("uuid"), Some(&saved));
-            let found = run.begin(&pair("d.a"), "a1".to_owned(), repairs);
+            let mut run = Resume::new(identity("uuid"), &executed(9), Some(&saved));
+            let found = run.begin(&pair("d.a"), "a1".to_owned(), repairs, None);
             assert_eq!(found.is_some(), is_known);
         }
     }

@@ -17,7 +17,7 @@ use super::options::VerifyOptions;
 use super::pace::VerifyPace;
 use super::ranges::RowKey;
 use super::report::TableReport;
-use super::resume::{Resume, RunIdentity};
+use super::resume::{Resume, RunIdentity, SAVED};
 use super::scope::TablePair;
 use super::session::VerifySession;
 use super::table_name::TableName;
@@ -42,6 +42,8 @@ pub(super) struct Servers<'a> {
     lag: GtidLag,
     probed: Option<Instant>,
     pub(super) resume: &'a Mutex<Resume>,
+    /// The time at which the state last had the place of the table that is compared.
+    reached: Option<Instant>,
 }
 
 impl<'a> Servers<'a> {
@@ -63,6 +65,7 @@ impl<'a> Servers<'a> {
             lag: GtidLag::default(),
             probed: None,
             resume,
+            reached: None,
         })
     }
 
@@ -85,8 +88,17 @@ impl<'a> Servers<'a> {
             max_differences: *max_differences,
             target,
         };
-        *self.resume.lock() = Resume::new(identity, resume.as_ref());
+        // All that this run compares is at least as new.
+        let executed = target_executed(&mut self.target, channel).await?;
+        *self.resume.lock() = Resume::new(identity, &executed, resume.as_ref());
         Ok(())
+    }
+
+    /// Returns the result of an earlier run for a table, if it still counts; else the table is begun.
+    pub(super) fn begin(&mut self, pair: &TablePair, definition: String) -> Option<TableReport> {
+        self.reached = None;
+        let VerifyOptions { repair, interruptions_max, .. } = self.options;
+        self.resume.lock().begin(pair, definition, *repair, *interruptions_max)
     }
 
     /// Returns a digest of both sides' definitions, which differs whenever they do.
@@ -96,7 +108,8 @@ impl<'a> Servers<'a> {
         Ok(format!("{:x}", Sha256::digest(format!("{source:?} {target:?}"))))
     }
 
-    /// A table with a key was compared up to a row.
+    /// A table with a key was compared up to a row. The report may be large, so the state has it no more often than it
+    /// is saved.
     pub(super) fn reached(
         &mut self,
         after: &RowKey,
@@ -104,6 +117,10 @@ impl<'a> Servers<'a> {
         suspects: &[RowKey],
         report: &TableReport,
     ) {
+        if self.reached.is_some_and(|reached| reached.elapsed() < SAVED) {
+            return;
+        }
+        self.reached = Some(Instant::now());
         self.resume.lock().reached(after.clone(), rows, suspects.to_vec(), report);
     }
 

@@ -47,7 +47,9 @@ impl Kept {
         let text = fs::read(directory.join(FILE)).unwrap_or_default();
         let mut kept: Self = serde_json::from_slice(&text).unwrap_or_default();
         let now = now_micros();
-        kept.round.take_if(|round| now.saturating_sub(round.saved_at) > OLDEST_MICROS);
+        // One of the future was saved before the clock was set back, at an unknown time.
+        let is_fresh = |saved_at| now.checked_sub(saved_at).is_some_and(|age| age <= OLDEST_MICROS);
+        kept.round.take_if(|round| !is_fresh(round.saved_at));
         kept
     }
 
@@ -169,9 +171,11 @@ mod tests {
         kept.write(folder.path());
         let read = Kept::read(folder.path());
         assert_eq!((&read.last, read.round.map(|round| round.begun_at)), (&kept.last, Some(7)));
-        kept.round = Some(KeptRound { saved_at: 1, ..KeptRound::new(7, &[], None) });
-        kept.write(folder.path());
-        assert!(Kept::read(folder.path()).round.is_none());
+        for saved_at in [1, now_micros() + 3_600_000_000] {
+            kept.round = Some(KeptRound { saved_at, ..KeptRound::new(7, &[], None) });
+            kept.write(folder.path());
+            assert!(Kept::read(folder.path()).round.is_none(), "{saved_at}");
+        }
         fs::write(folder.path().join(FILE), "[").expect("written");
         assert!(Kept::read(folder.path()).last.is_none());
     }

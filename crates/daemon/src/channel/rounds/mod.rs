@@ -24,6 +24,7 @@ use crate::verify::{
 };
 use kept::{Kept, KeptRound};
 use plan::{NextRound, next, refusal};
+use status::RoundsStatus;
 
 /// Between two looks at the channel.
 const LOOK: Duration = Duration::from_secs(1);
@@ -31,6 +32,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const LAG: Duration = Duration::from_secs(10);
 /// Looks in a row that find a reason to interrupt: sessions are not opened again for each wait for a lock.
 const REASONS: u32 = 5;
+/// A table is left out after so many interruptions without success, or the round would never end.
+const INTERRUPTIONS_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(30);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
@@ -120,18 +123,7 @@ async fn round(
     let options = options(settings, &tables, rule, saved)?;
     status.comparing(begun);
     let newest: Mutex<Option<Saved>> = Mutex::new(None);
-    let observe = |event: VerifyEvent<'_>| match event {
-        VerifyEvent::Saved(saved) => *newest.lock() = Some(saved.clone()),
-        VerifyEvent::Progress(progress) | VerifyEvent::Resumed(progress) => {
-            status.progress(progress)
-        }
-        VerifyEvent::Table(table)
-            if table.outcome == Outcome::Different && !table.compared_before =>
-        {
-            error!("the target differs from the source in {}", table.table);
-        }
-        VerifyEvent::Table(_) => {}
-    };
+    let observe = |event: VerifyEvent<'_>| take_note(event, status, &newest);
     let directory = settings.directory().to_owned();
     let selection = Replicated::new(&settings.filters);
     let mut ended = None;
@@ -149,6 +141,12 @@ async fn round(
             kept.round = Some(KeptRound::new(begun, &tables, Some(saved)));
             write(kept, &directory).await;
         }
+    }
+    // A comparison that is dropped says what it has compared since.
+    let last = newest.lock().take();
+    if let Some(saved) = last {
+        kept.round = Some(KeptRound::new(begun, &tables, Some(saved)));
+        write(kept, &directory).await;
     }
     match ended {
         Some(Ended::Compared(Ok(report))) => {
@@ -175,6 +173,24 @@ async fn round(
     }
 }
 
+/// Shows the progress, logs what differs or is left out, and keeps the newest state.
+fn take_note(event: VerifyEvent<'_>, status: &RoundsStatus, newest: &Mutex<Option<Saved>>) {
+    match event {
+        VerifyEvent::Saved(saved) => *newest.lock() = Some(saved.clone()),
+        VerifyEvent::Progress(progress) | VerifyEvent::Resumed(progress) => {
+            status.progress(progress)
+        }
+        VerifyEvent::Table(table) if !table.compared_before => {
+            if table.outcome == Outcome::Different {
+                error!("the target differs from the source in {}", table.table);
+            } else if let Some(why) = &table.left_out {
+                info!("{} is not compared in full: {why}", table.table);
+            }
+        }
+        VerifyEvent::Table(_) => {}
+    }
+}
+
 fn options(
     settings: &ChannelSettings,
     tables: &[String],
@@ -193,6 +209,7 @@ fn options(
         max_rate: rule.rows_per_second,
         max_lag: Some(LAG),
         resume: saved,
+        interruptions_max: Some(INTERRUPTIONS_MAX),
         ..options
     })
 }
