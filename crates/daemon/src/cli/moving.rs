@@ -115,7 +115,11 @@ pub(crate) fn move_applications(
     }
     if !arguments.no_verify {
         let admin = Admin { channel: Some(channel), ..admin.clone() };
-        verify(path, &admin, &VerifyArguments::whole())?;
+        verify(path, &admin, &VerifyArguments::whole()).map_err(|failure| match failure {
+            // The step ends as it does when a signal comes before the comparison.
+            Failure::Interrupted { text, .. } => Failure::Runtime(text),
+            failure => failure,
+        })?;
     }
     runtime.block_on(async {
         let mut mover = Mover::new(pair()?, &running, Direction::CutOver)?;

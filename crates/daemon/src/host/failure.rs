@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use super::signals::StopSignal;
+
 /// The failure of a command, which decides its exit code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -17,6 +19,9 @@ pub(crate) enum Failure {
     /// The servers differ. Exit code 1.
     #[error("{0}")]
     Different(String),
+    /// A signal has ended a comparison. The exit code is that of a program that does not catch it.
+    #[error("{text}")]
+    Interrupted { text: String, signal: StopSignal },
 }
 
 impl From<&Failure> for ExitCode {
@@ -24,6 +29,7 @@ impl From<&Failure> for ExitCode {
         match failure {
             Failure::Input(_) | Failure::NotCompared(_) => Self::from(2),
             Failure::Runtime(_) | Failure::Different(_) => Self::FAILURE,
+            Failure::Interrupted { signal, .. } => Self::from(signal.exit_code()),
         }
     }
 }

@@ -21,5 +21,5 @@ pub(crate) use http_transport::Route;
 pub(crate) use program::{Output, run_program};
 pub(crate) use runtime::{blocking, runtime};
 pub(crate) use sender::Sender;
-pub(crate) use signals::{StopSignals, listen};
+pub(crate) use signals::{StopSignal, StopSignals, listen};
 pub(crate) use words::counted;

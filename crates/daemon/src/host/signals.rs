@@ -13,6 +13,23 @@ pub(crate) fn listen(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::Runtime(format!("listening for signals: {error}")))
 }
 
+/// A signal that ends a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopSignal {
+    Interrupt,
+    Terminate,
+}
+
+impl StopSignal {
+    /// Returns the exit code that a shell gives to a program that the signal has ended.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+}
+
 /// SIGINT and SIGTERM.
 #[derive(Debug)]
 pub(crate) struct StopSignals {
@@ -32,9 +49,14 @@ impl StopSignals {
 
     /// Returns at the next of them. May be dropped anywhere.
     pub(crate) async fn next(&mut self) {
+        self.which().await;
+    }
+
+    /// Returns the next of them. May be dropped anywhere.
+    pub(crate) async fn which(&mut self) -> StopSignal {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => StopSignal::Interrupt,
+            _ = self.terminate.recv() => StopSignal::Terminate,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::host::{Failure, now_micros, rfc3339};
 /// The rows of an older state may have changed since.
 const OLDEST_MICROS: u64 = 7 * 24 * 3_600_000_000;
 /// The version of the file's form.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Content<S> {
@@ -36,6 +36,8 @@ pub(super) struct ResumeFile {
     path: PathBuf,
     /// It was said that it can't be written.
     is_said: AtomicBool,
+    /// It has something that this run, or one before it, has compared.
+    is_useful: AtomicBool,
 }
 
 impl ResumeFile {
@@ -44,29 +46,32 @@ impl ResumeFile {
             channel: channel.name.clone(),
             path: channel.directory().join("verify.json"),
             is_said: AtomicBool::new(false),
+            is_useful: AtomicBool::new(false),
         }
     }
 
-    /// The state of a run that was interrupted, and says so.
+    /// Returns the state of a run that was interrupted, and says so.
     pub(super) fn read(&self) -> Option<Saved> {
         let text = fs::read_to_string(&self.path).ok()?;
         // One that can't be read is one of another version, or was cut off.
         let Content { version, saved_at, saved }: Content<Saved> =
             serde_json::from_str(&text).ok()?;
-        let age = now_micros().saturating_sub(saved_at);
-        if version != VERSION || age > OLDEST_MICROS {
+        // One of the future was saved before the clock was set back, at an unknown time.
+        let age = now_micros().checked_sub(saved_at);
+        if version != VERSION || age.is_none_or(|age| age > OLDEST_MICROS) {
             eprintln!(
-                "channel {}: the run that was interrupted at {} is too old to resume",
+                "channel {}: the run that was interrupted at {} is too old to resume, or the clock was set back",
                 self.channel,
                 rfc3339(saved_at)
             );
             return None;
         }
         let (tables, rows) = saved.progress();
+        self.is_useful.store((tables, rows) != (0, 0), Ordering::Relaxed);
         eprintln!(
             "channel {}: a run was interrupted at {} after {tables} tables and {rows} rows of the next; \
-             what it compared is not compared again, unless a definition has changed (--from-start \
-             compares everything)",
+             what it compared is not compared again, unless a definition has changed or the target was \
+             restored (--from-start compares everything)",
             self.channel,
             rfc3339(saved_at)
         );
@@ -82,6 +87,9 @@ impl ResumeFile {
             file.write_all(&text)?;
             fs::rename(&next, &self.path)
         });
+        if written.is_ok() {
+            self.is_useful.store(saved.progress() != (0, 0), Ordering::Relaxed);
+        }
         if let Err(error) = written
             && !self.is_said.swap(true, Ordering::Relaxed)
         {
@@ -91,6 +99,20 @@ impl ResumeFile {
                 self.path.display()
             );
         }
+    }
+
+    /// Returns what a signal has done to this run, and how to continue.
+    pub(super) fn interrupted(&self, from_start: bool) -> String {
+        if self.is_said.load(Ordering::Relaxed) {
+            return "interrupted; its state could not be written, so the next run may compare everything again"
+                .to_owned();
+        }
+        if !self.is_useful.load(Ordering::Relaxed) {
+            return "interrupted before it had compared anything that it could keep; the same command begins again"
+                .to_owned();
+        }
+        let without = if from_start { " without --from-start" } else { "" };
+        format!("interrupted; the same command{without} continues it")
     }
 
     pub(super) fn remove(&self) {
@@ -222,19 +244,30 @@ mod tests {
             channel: "shop".to_owned(),
             path: directory.path().join("verify.json"),
             is_said: AtomicBool::new(false),
+            is_useful: AtomicBool::new(false),
         };
         assert!(kept.read().is_none());
         kept.write(&Saved::default());
+        let nothing = "interrupted before it had compared anything";
+        assert!(kept.interrupted(false).starts_with(nothing));
+        kept.is_useful.store(true, Ordering::Relaxed);
+        assert_eq!(kept.interrupted(false), "interrupted; the same command continues it");
+        assert!(kept.interrupted(true).contains(" without --from-start "));
         assert_eq!(kept.read().expect("kept").progress(), (0, 0));
         let text = fs::read_to_string(&kept.path).expect("readable");
         fs::write(&kept.path, &text[..text.len() / 2]).expect("writable");
         assert!(kept.read().is_none());
-        fs::write(&kept.path, text.replace("\"version\":1", "\"version\":0")).expect("writable");
-        assert!(kept.read().is_none());
+        let future = serde_json::json!({
+            "version": VERSION, "saved_at": now_micros() + 3_600_000_000, "saved": Saved::default(),
+        });
+        for unfit in [text.replace("\"version\":2", "\"version\":1"), future.to_string()] {
+            fs::write(&kept.path, unfit).expect("writable");
+            assert!(kept.read().is_none());
+        }
         kept.remove();
         assert_eq!(fs::read_dir(directory.path()).expect("readable").count(), 0);
         let nowhere = ResumeFile { path: directory.path().join("none/verify.json"), ..kept };
         nowhere.write(&Saved::default());
-        assert!(nowhere.is_said.load(Ordering::Relaxed));
+        assert!(nowhere.interrupted(false).contains("could not be written"));
     }
 }

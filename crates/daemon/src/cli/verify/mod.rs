@@ -18,7 +18,7 @@ use crate::cli::arguments::{Admin, VerifyArguments};
 use crate::cli::output::say;
 use crate::cli::standing::why_nothing_is_applied;
 use crate::config::{ChannelSettings, Config};
-use crate::host::{Failure, StopSignals, counted};
+use crate::host::{Failure, StopSignal, StopSignals, counted};
 use files::{RepairFile, ResumeFile};
 use screen::VerifyScreen;
 
@@ -60,46 +60,14 @@ pub(crate) fn verify(
         .enable_all()
         .build()
         .map_err(|error| Failure::NotCompared(format!("starting the runtime: {error}")))?;
+    let run = VerifyRun { path, admin, arguments, repairs: repairs.as_ref(), is_taken };
     let mut outputs = Vec::new();
+    let mut signal = None;
     for channel in channels {
-        let mut options = options(channel, arguments)?;
-        let (name, admin) = (channel.name.clone(), admin.clone());
-        options.standing =
-            Some(Arc::new(AskedDaemon { config: path.to_owned(), admin, channel: name.clone() }));
-        let kept = ResumeFile::of(channel);
-        if arguments.from_start {
-            kept.remove();
-        }
-        options.resume = kept.read();
-        let selection = Replicated::new(&channel.filters);
-        let screen = VerifyScreen::new(is_taken);
-        let compared = runtime.block_on(compare(&options, &selection, &|event| {
-            match &event {
-                VerifyEvent::Saved(saved) => kept.write(saved),
-                VerifyEvent::Table(table) => {
-                    if let Some(repairs) = &repairs {
-                        repairs.write(&options, table);
-                    }
-                }
-                VerifyEvent::Progress(_) | VerifyEvent::Resumed(_) => {}
-            }
-            screen.show(&event);
-        }))?;
-        let finished = screen.finish(&channel.name);
-        if matches!(compared, Some(Ok(_))) {
-            kept.remove();
-        }
-        let unfinished =
-            |error| VerifyOutput { outcome: None, report: finished, error: Some(error) };
-        let is_interrupted = compared.is_none();
-        outputs.push(match compared {
-            Some(Ok(report)) => {
-                VerifyOutput { outcome: Some(report.outcome()), report, error: None }
-            }
-            Some(Err(error)) => unfinished(error.to_string()),
-            None => unfinished("interrupted; the same command continues it".to_owned()),
-        });
-        if is_interrupted {
+        let (output, interrupted) = runtime.block_on(run.channel(channel))?;
+        outputs.push(output);
+        signal = interrupted;
+        if signal.is_some() {
             break;
         }
     }
@@ -114,22 +82,88 @@ pub(crate) fn verify(
     if let Some(repairs) = repairs {
         repairs.finish()?;
     }
-    verdict(&outputs)
+    verdict(&outputs, signal)
 }
 
-/// Compares a channel; `None` if a signal interrupts it. The query that runs then is ended on both servers.
+/// The command line, and where its results go.
+struct VerifyRun<'a> {
+    path: &'a Path,
+    admin: &'a Admin,
+    arguments: &'a VerifyArguments,
+    repairs: Option<&'a RepairFile>,
+    /// Standard output is for something else.
+    is_taken: bool,
+}
+
+impl VerifyRun<'_> {
+    /// Compares a channel; also returns the signal that has interrupted it.
+    async fn channel(
+        &self,
+        channel: &ChannelSettings,
+    ) -> Result<(VerifyOutput, Option<StopSignal>), Failure> {
+        let mut options = options(channel, self.arguments)?;
+        let (name, admin) = (channel.name.clone(), self.admin.clone());
+        options.standing =
+            Some(Arc::new(AskedDaemon { config: self.path.to_owned(), admin, channel: name }));
+        let kept = ResumeFile::of(channel);
+        if self.arguments.from_start {
+            kept.remove();
+        }
+        options.resume = kept.read();
+        let selection = Replicated::new(&channel.filters);
+        let screen = VerifyScreen::new(self.is_taken);
+        let observe = |event: VerifyEvent<'_>| {
+            match &event {
+                VerifyEvent::Saved(saved) => kept.write(saved),
+                VerifyEvent::Table(table) => {
+                    if let Some(repairs) = self.repairs {
+                        repairs.write(&options, table);
+                    }
+                }
+                VerifyEvent::Progress(_) | VerifyEvent::Resumed(_) => {}
+            }
+            screen.show(&event);
+        };
+        let ended = compare(&options, &selection, &observe).await?;
+        let finished = screen.finish(&channel.name);
+        let unfinished =
+            |error| VerifyOutput { outcome: None, report: finished, error: Some(error) };
+        Ok(match ended {
+            Ended::Compared(Ok(report)) => {
+                kept.remove();
+                (VerifyOutput { outcome: Some(report.outcome()), report, error: None }, None)
+            }
+            Ended::Compared(Err(error)) => (unfinished(error.to_string()), None),
+            Ended::Interrupted(signal) => {
+                (unfinished(kept.interrupted(self.arguments.from_start)), Some(signal))
+            }
+        })
+    }
+}
+
+/// The end of a channel's comparison.
+enum Ended {
+    Compared(Result<VerifyReport, VerifyError>),
+    Interrupted(StopSignal),
+}
+
+/// Compares a channel until a signal interrupts it. The query that runs then is ended on both servers; the next signal
+/// ends the wait for that.
 async fn compare(
     options: &VerifyOptions,
     selection: &Replicated,
     observe: &(dyn Fn(VerifyEvent<'_>) + Sync),
-) -> Result<Option<Result<VerifyReport, VerifyError>>, Failure> {
+) -> Result<Ended, Failure> {
     let mut signals = StopSignals::listen()?;
-    let compared = tokio::select! {
-        compared = crate::verify::verify(options, selection, observe) => Some(compared),
-        () = signals.next() => None,
+    let ended = tokio::select! {
+        compared = crate::verify::verify(options, selection, observe) => Ended::Compared(compared),
+        signal = signals.which() => Ended::Interrupted(signal),
     };
-    abandoned_ended().await;
-    Ok(compared)
+    tokio::select! {
+        () = abandoned_ended() => {}
+        () = signals.next() => {}
+    }
+    Ok(ended)
 }
 
 /// Returns the named channel, or all.
@@ -237,7 +271,7 @@ fn summary(output: &VerifyOutput, is_taken: bool) {
     }
 }
 
-fn verdict(outputs: &[VerifyOutput]) -> Result<(), Failure> {
+fn verdict(outputs: &[VerifyOutput], interrupted: Option<StopSignal>) -> Result<(), Failure> {
     let named = |outcome: Option<Outcome>| -> Vec<String> {
         let found = outputs.iter().filter(|output| output.outcome == outcome);
         found
@@ -250,6 +284,9 @@ fn verdict(outputs: &[VerifyOutput]) -> Result<(), Failure> {
     let failed = named(None);
     let different = named(Some(Outcome::Different));
     let unstable = named(Some(Outcome::Unstable));
+    if let Some(signal) = interrupted {
+        return Err(Failure::Interrupted { text: failed.join("; "), signal });
+    }
     if !failed.is_empty() {
         return Err(Failure::NotCompared(failed.join("; ")));
     }
