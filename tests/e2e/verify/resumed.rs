@@ -23,25 +23,33 @@ async fn site() -> (Server, Server, Daemon) {
     (source, target, daemon)
 }
 
-/// Kills a comparison after it has compared some of the large table; returns the rows of its state.
-async fn interrupt(daemon: &Daemon) -> u64 {
+/// Starts a slow comparison, and waits until it has compared some of the large table.
+async fn begun(daemon: &Daemon) -> Child {
     let password = daemon.config_path().with_file_name("source.pw");
     std::fs::write(&password, "admin_pw\n").expect("writable");
     let mut run = Command::new(Daemon::executable());
     run.arg("--config").arg(daemon.config_path());
     run.args(["verify", "--max-rate", "1000", "--chunk-rows", "100", "--from-start"]);
     run.args(["--source-user", "admin", "--source-password-file"]).arg(&password);
-    let mut run: Child = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    let run = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+    eventually("a part is compared", DRAIN, async || rows(daemon) >= 1000).await;
+    run
+}
+
+/// Returns the rows of the large table in the state of a comparison.
+fn rows(daemon: &Daemon) -> u64 {
     let file = daemon.state_dir().join("test/verify.json");
-    let rows = || {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        let state: Value = serde_json::from_str(&text).unwrap_or_default();
-        state["saved"]["part"]["rows"].as_u64().unwrap_or_default()
-    };
-    eventually("a part is compared", DRAIN, async || rows() >= 1000).await;
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let state: Value = serde_json::from_str(&text).unwrap_or_default();
+    state["saved"]["part"]["rows"].as_u64().unwrap_or_default()
+}
+
+/// Kills a comparison after it has compared some of the large table; returns the rows of its state.
+async fn interrupt(daemon: &Daemon) -> u64 {
+    let mut run = begun(daemon).await;
     run.kill().expect("killed");
     run.wait().expect("ends");
-    let compared = rows();
+    let compared = rows(daemon);
     assert!(compared < ROWS_OF_LARGE, "{compared}");
     compared
 }
@@ -94,6 +102,22 @@ async fn a_run_that_was_interrupted_resumes_where_it_was() {
     source.exec("ALTER TABLE d.large ADD COLUMN w INT").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     assert_eq!(verify(&daemon, &[]).assert_code(1).differences(), found);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_a_signal_ends_has_its_code_and_says_how_to_continue() {
+    let (_source, _target, daemon) = site().await;
+    let run = begun(&daemon).await;
+    let killed = Command::new("kill").args(["-TERM", &run.id().to_string()]).status();
+    assert!(killed.expect("kill runs").success());
+    let said = tokio::task::block_in_place(|| run.wait_with_output()).expect("ends");
+    let error = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(143), "{error}");
+    let how = "interrupted; the same command without --from-start continues it";
+    assert!(error.contains(how), "{error}");
+    let resumed = verify(&daemon, &[]);
+    assert_eq!(resumed.assert_code(0).table("d.a")["compared_before"], true);
+    assert!(resumed.stderr.contains("d.large: resuming after "), "{}", resumed.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
