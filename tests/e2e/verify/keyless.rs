@@ -115,7 +115,8 @@ async fn a_daemon_that_stops_ends_the_queries_of_its_comparison() {
     let daemon = builder(&source, &target, "24h", 0).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
     eventually("both are read", DRAIN, async || is_read_on_both(&source, &target).await).await;
-    tokio::task::block_in_place(|| daemon.stop());
+    let ended = tokio::task::block_in_place(|| daemon.terminate());
+    assert!(ended.success(), "{ended}");
     let soon = Duration::from_secs(2);
     eventually("nothing is left", soon, async || is_left(&source, &target).await).await;
 }

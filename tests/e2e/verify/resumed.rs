@@ -121,6 +121,17 @@ async fn a_run_that_a_signal_ends_has_its_code_and_says_how_to_continue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_lacks_what_it_had_is_compared_as_a_whole() {
+    let (_source, target, daemon) = site().await;
+    interrupt(&daemon).await;
+    target.exec("UPDATE d.a SET v=7 WHERE id=1; RESET BINARY LOGS AND GTIDS").await;
+    let again = verify(&daemon, &[]);
+    let found = BTreeSet::from(["d.a id=1 differs v".to_owned()]);
+    assert_eq!(again.assert_code(1).differences(), found);
+    assert!(!again.stderr.contains("resuming after"), "{}", again.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_channel_that_applies_nothing_is_named_at_once() {
     let (source, target, daemon) = site().await;
     let at_once = |words: &[&str]| {

@@ -19,7 +19,7 @@ use crate::config::ChannelSettings;
 use crate::copy::{
     self, CopyError, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, Pace,
 };
-use crate::verify::{Replicated, Scope, VerifyError};
+use crate::verify::{Replicated, STATE_FILE, Scope, VerifyError};
 
 /// Makes the target a copy of the source, with the channel's first checkpoint, and receives meanwhile what follows
 /// it: the source may purge that. May be dropped anywhere: the next copy continues, or begins again. Returns true if
@@ -44,6 +44,8 @@ pub(super) async fn make(
     for refused in not_made {
         warn!("not copied: {refused}");
     }
+    // The state of a comparison of what the target was before.
+    drop(std::fs::remove_file(settings.directory().join(STATE_FILE)));
     info!(tables, rows, ?elapsed, "all rows are copied");
     Ok(until.is_none())
 }

@@ -18,7 +18,7 @@ use crate::copy::{
     Pace, PlannedCopy, PlannedTable, sources,
 };
 use crate::host::{Failure, runtime};
-use crate::verify::Replicated;
+use crate::verify::{Replicated, STATE_FILE};
 
 /// Width of the bar, and of its line, in cells.
 const BAR: usize = 24;
@@ -51,7 +51,10 @@ pub(crate) fn copy(
         let screen = CopyScreen::new(arguments.quiet);
         let copied = runtime.block_on(crate::copy::copy(&options, &selection, &screen));
         screen.clear();
-        finished(channel, &copied.map_err(failed)?, options.compares);
+        let copied = copied.map_err(failed)?;
+        // The state of a comparison of what the target was before.
+        drop(std::fs::remove_file(channel.directory().join(STATE_FILE)));
+        finished(channel, &copied, options.compares);
     }
     Ok(())
 }

@@ -60,6 +60,7 @@ pub(crate) use ranges::{KeyRange, RowKey};
 pub use repair::REPAIR_SESSION;
 pub(crate) use replicated::Replicated;
 pub use report::{DifferenceKind, Outcome, Repair, RowDifference, TableReport, VerifyReport};
+pub(crate) use resume::STATE_FILE;
 pub use resume::Saved;
 use resume::{Resume, SavedAtEnd, keep_saved};
 pub use scope::{EveryTable, Scope, TableSelection};

@@ -14,6 +14,9 @@ use super::report::{Outcome, TableReport};
 use super::scope::TablePair;
 use super::table_name::TableName;
 
+/// The state of `csa-daemon verify`, in the channel's part of the state directory.
+pub(crate) const STATE_FILE: &str = "verify.json";
+
 /// Between two reports of the state from which a later run resumes.
 pub(super) const SAVED: Duration = Duration::from_secs(1);
 

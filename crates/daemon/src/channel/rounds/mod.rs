@@ -23,7 +23,7 @@ use crate::verify::{
     VerifyReport, source_servers, verify,
 };
 use kept::{Kept, KeptRound};
-use plan::{NextRound, next, refusal};
+use plan::{NextRound, is_replaced, next, refusal};
 use status::RoundsStatus;
 
 /// Between two looks at the channel.
@@ -74,6 +74,12 @@ async fn keep(channel: &Supervisor, permits: &Semaphore) -> Infallible {
             }
         };
         status.on(&rule);
+        if is_replaced(&channel.view()) && (kept.round.is_some() || kept.last.is_some()) {
+            // What was compared before the copy says nothing about it.
+            *kept = Kept::default();
+            write(kept, settings.directory()).await;
+            status.set_last(&settings.name, None);
+        }
         let tables = match next(kept, rule.every, now_micros()) {
             NextRound::Round(tables) => tables,
             NextRound::At(micros) => {

@@ -44,6 +44,11 @@ pub(super) fn next(kept: &Kept, every: Duration, now: u64) -> NextRound {
     }
 }
 
+/// Returns true while the first copy of a channel is made. A table that is copied again has the last steps only.
+pub(super) fn is_replaced(view: &ChannelView) -> bool {
+    view.copy.as_ref().is_some_and(|copy| !["changes", "keys"].contains(&copy.step.as_str()))
+}
+
 /// Returns the reason why nothing is compared now; `has_begun`: a round is under way.
 pub(super) fn refusal(
     view: &ChannelView,
@@ -103,6 +108,16 @@ mod tests {
         assert_eq!(next(&kept, DAY, due), all());
         kept.round = Some(KeptRound::new(1, &["d.t".to_owned()], None));
         assert_eq!(next(&kept, DAY, due), NextRound::Round(vec!["d.t".to_owned()]), "it continues");
+    }
+
+    #[test]
+    fn only_a_copy_of_everything_replaces_what_was_compared() {
+        let at = |step: &str| {
+            let copy = Some(CopyView { step: step.to_owned(), ..CopyView::default() });
+            is_replaced(&ChannelView { copy, ..ChannelView::default() })
+        };
+        assert!(at("snapshot") && at("rows"));
+        assert!(!at("changes") && !at("keys") && !is_replaced(&ChannelView::default()));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::verify::{REPAIR_SESSION, Saved, TableReport, VerifyOptions};
+use crate::verify::{REPAIR_SESSION, STATE_FILE, Saved, TableReport, VerifyOptions};
 use csa_applier::TargetGtids;
 use csa_provider::server::visible::one_line;
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ impl ResumeFile {
     pub(super) fn of(channel: &ChannelSettings) -> Self {
         Self {
             channel: channel.name.clone(),
-            path: channel.directory().join("verify.json"),
+            path: channel.directory().join(STATE_FILE),
             is_said: AtomicBool::new(false),
             is_useful: AtomicBool::new(false),
         }
