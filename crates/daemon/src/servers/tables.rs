@@ -305,7 +305,9 @@ impl Context<'_> {
             let wanted = self.source.schemas.get(source)?;
             let wanted = self.collation_map.get(wanted).unwrap_or(wanted);
             let found = self.target.schemas.get(target)?;
-            (found != wanted).then(|| (target, found, wanted))
+            // A target that does not know it has another in its place in any case.
+            let is_known = self.target.collations.contains(wanted);
+            (found != wanted && is_known).then_some((target, found, wanted))
         });
         let differ: Vec<_> = differ.collect();
         let Some((first, _, wanted)) = differ.first() else {
@@ -320,7 +322,10 @@ impl Context<'_> {
             format!(
                 "{} on the target: a table that the source makes there from now on would hold other characters, or \
                  compare them in another way",
-                counted(differ.len(), "schema has another default collation", "schemas have other default collations")
+                match differ.len() {
+                    1 => "1 schema has another default collation".to_owned(),
+                    more => format!("{more} schemas have other default collations"),
+                }
             ),
         )
         .names(&names)
