@@ -35,11 +35,12 @@ impl TableName {
 impl fmt::Display for TableName {
     /// Writes `schema.table`, with backticks around a part that would be read as something else.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |part: &str| match part.contains(['.', '`']) {
+        let shown = |part: &str, is_unclear: bool| match is_unclear || part.starts_with('`') {
             true => identifier(part),
             false => part.to_owned(),
         };
-        write!(formatter, "{}.{}", shown(&self.schema), shown(&self.table))
+        let schema = shown(&self.schema, self.schema.contains('.'));
+        write!(formatter, "{schema}.{}", shown(&self.table, false))
     }
 }
 
@@ -95,8 +96,9 @@ mod tests {
         for (schema, table, shown) in [
             ("d", "t", "d.t"),
             ("my.shop", "t", "`my.shop`.t"),
-            ("d", "a.b", "d.`a.b`"),
-            ("a`b", "t", "`a``b`.t"),
+            ("d", "a.b", "d.a.b"),
+            ("a`b", "we`ird", "a`b.we`ird"),
+            ("d", "`t", "d.```t`"),
             ("d", "order lines", "d.order lines"),
         ] {
             let name = TableName { schema: schema.to_owned(), table: table.to_owned() };
