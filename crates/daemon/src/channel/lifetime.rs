@@ -69,7 +69,7 @@ impl Channel {
             Some(options) if options.is_alone => {
                 self.run_archive(options, &stop).await.map(str::to_owned)
             }
-            _ => self.run_pipelines(&stop, &kill).await,
+            _ => Box::pin(self.run_pipelines(&stop, &kill)).await,
         };
         match &outcome {
             Ok(why) => self.watch.stopped(why),

@@ -176,7 +176,7 @@ async fn next(
     bytes: usize,
 ) -> Result<(Vec<String>, bool), LinkError> {
     let next = link.next_rows(RowPart { rows, bytes }).await?;
-    let values = next.rows.into_iter().flat_map(|row| texts(row)).flatten();
+    let values = next.rows.into_iter().flat_map(texts).flatten();
     Ok((values.collect(), next.has_more))
 }
 
