@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::service::{Leases, Service as _};
 
-/// Requests may take a fifth of it, on a busy machine too.
-const TTL: Duration = Duration::from_secs(10);
+/// A request to one of two servers may take a tenth of it, on a busy machine too.
+const TTL: Duration = Duration::from_secs(15);
 
 pub(super) fn engine(server: &Server, ttl: Duration, login: Option<(&str, &str)>) -> Etcd {
     // The first one answers nothing.

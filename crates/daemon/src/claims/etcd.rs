@@ -135,6 +135,7 @@ impl Etcd {
         // The first one may swallow everything; the others need time too.
         let limit = self.options.ttl / 5 / u32::try_from(endpoints.len().max(1)).unwrap_or(1);
         let mut failure = EtcdFailure { code: 14, text: "no endpoint".to_owned() };
+        let mut said: Vec<String> = Vec::new();
         for attempt in 0..endpoints.len() {
             let number = (first + attempt) % endpoints.len();
             let endpoint = &endpoints[number];
@@ -148,7 +149,8 @@ impl Etcd {
                 Ok(Err(error)) => EtcdFailure::away(&error),
                 Err(_) => EtcdFailure::away(&"no answer"),
             };
-            failure.text = format!("{endpoint:?}: {}", failure.text);
+            said.push(format!("{endpoint:?}: {}", failure.text));
+            failure.text = said.join("; ");
             if !TRANSIENT.contains(&failure.code) {
                 break;
             }

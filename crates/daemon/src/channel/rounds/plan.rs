@@ -46,7 +46,9 @@ pub(super) fn next(kept: &Kept, every: Duration, now: u64) -> NextRound {
 
 /// Returns true while the first copy of a channel is made. A table that is copied again has the last steps only.
 pub(super) fn is_replaced(view: &ChannelView) -> bool {
-    view.copy.as_ref().is_some_and(|copy| !["changes", "keys"].contains(&copy.step.as_str()))
+    view.copy
+        .as_ref()
+        .is_some_and(|copy| !["rows_left", "changes", "keys"].contains(&copy.step.as_str()))
 }
 
 /// Returns the reason why nothing is compared now; `has_begun`: a round is under way.
@@ -117,7 +119,12 @@ mod tests {
             is_replaced(&ChannelView { copy, ..ChannelView::default() })
         };
         assert!(at("snapshot") && at("rows"));
-        assert!(!at("changes") && !at("keys") && !is_replaced(&ChannelView::default()));
+        assert!(
+            !at("rows_left")
+                && !at("changes")
+                && !at("keys")
+                && !is_replaced(&ChannelView::default())
+        );
     }
 
     #[test]
