@@ -20,7 +20,8 @@ async fn a_segment_that_is_purged_between_two_looks_is_passed() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     let mut reader = store.reader(GtidSet::new());
     assert!(reader.has_more().expect("readable"), "a format description");
-    // The first segment has no transaction, and the next one does without a file.
+    // The first segment has no transaction, and lasts for a part of the interval.
+    tokio::time::sleep(Duration::from_millis(300)).await;
     for (event, placement) in transaction(1, &[100]) {
         inlet.append(event, placement).await.expect("room");
     }
