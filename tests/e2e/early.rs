@@ -5,11 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use csa_tests::{Daemon, DaemonBuilder, Proxy, Server, compare, eventually};
+use csa_tests::{Daemon, DaemonBuilder, Proxy, Server, compare, eventually, peak_memory};
 use mysql_async::prelude::Queryable as _;
 use serde_json::Value;
 
-use crate::replicate::peak_rss_bytes;
 use crate::{DRAIN, wait_state};
 
 const MIB: u64 = 1 << 20;
@@ -182,7 +181,7 @@ async fn cut_off(gtids: &str, executor: &str) {
     pair.proxy.set_rate(None);
     daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
     compare(&pair.source, &pair.target).await;
-    let peak = peak_rss_bytes(daemon.pid().expect("running"));
+    let peak = peak_memory(daemon.pid().expect("running")).expect("running");
     println!("{gtids}, {executor}: peak RSS {} MiB", peak / MIB);
     assert!(peak <= MEMORY, "peak RSS {} MiB", peak / MIB);
     assert!(daemon.terminate().success());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csa_tests::{Daemon, DaemonBuilder, HostileServer, Hostility, Server, eventually};
+use csa_tests::{Daemon, DaemonBuilder, HostileServer, Hostility, Server, eventually, peak_memory};
 
 /// Returns a channel with a hostile server on one side and a real one on the other.
 fn builder(side: &str, hostile: &HostileServer, real: &Server) -> DaemonBuilder {
@@ -11,14 +11,6 @@ fn builder(side: &str, hostile: &HostileServer, real: &Server) -> DaemonBuilder 
         .set(&format!("{side}.password"), "the one secret")
         .set(&format!("{side}.connect_retry"), "100ms")
         .set(&format!("{side}.connect_retry_max"), "100ms")
-}
-
-/// The most memory the process ever had, in MiB.
-fn peak_memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a status");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
-    let kib = line.trim().trim_end_matches("kB").trim();
-    kib.parse::<u64>().expect("a number") / 1024
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +83,7 @@ async fn who_never_ends_takes_no_memory() {
                 hostile.ended() >= 2 && daemon.log().contains(words)
             })
             .await;
-            let memory = peak_memory(pid);
+            let memory = peak_memory(pid).expect("running") >> 20;
             assert!(memory < 400, "{side} {hostility:?}: {memory} MiB");
             daemon.kill9();
         }

@@ -1,9 +1,8 @@
 //! Peak memory of the process, under loads that are much larger once decompressed.
 
-use csa_tests::{Daemon, Server, compare};
+use csa_tests::{Daemon, Server, compare, peak_memory};
 use mysql_async::prelude::Queryable as _;
 
-use crate::replicate::peak_rss_bytes;
 use crate::{DRAIN, EXECUTORS};
 
 const MIB: u64 = 1 << 20;
@@ -34,7 +33,7 @@ async fn compressed_transactions_take_what_the_limit_says() {
         }
         daemon.commanded(&["resume"]);
         daemon.wait_drained(&source, &target, DRAIN).await;
-        let peak = peak_rss_bytes(daemon.pid().expect("running"));
+        let peak = peak_memory(daemon.pid().expect("running")).expect("running");
         let held = daemon.status()["channels"][0]["event_memory"]["peak_bytes"].as_u64();
         println!("{executor}: peak RSS {} MiB, held {:?} MiB", peak / MIB, held.map(|h| h / MIB));
         assert!(peak <= LIMIT + APART, "{executor}: peak RSS {} MiB", peak / MIB);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csa_tests::{Burst, Compare, Daemon, Load, LoadOptions, Server, compare, prepare};
+use csa_tests::{Burst, Compare, Daemon, Load, LoadOptions, Server, compare, peak_memory, prepare};
 use mysql_async::prelude::Queryable as _;
 
 use crate::{DRAIN, EXECUTORS};
@@ -93,7 +93,7 @@ async fn streamed(executor: &str, rows: u64) {
         ))
         .await;
     daemon.wait_drained(&source, &target, Duration::from_secs(300)).await;
-    let peak = peak_rss_bytes(daemon.pid().expect("running"));
+    let peak = peak_memory(daemon.pid().expect("running")).expect("running");
     let sum = "SELECT COUNT(*), SUM(CRC32(b)), SUM(LENGTH(b)) FROM large.t";
     let digest = |server: &Server| {
         let server = server.opts();
@@ -108,12 +108,4 @@ async fn streamed(executor: &str, rows: u64) {
     let limit = (64 + 100) << 20;
     assert!(peak < limit, "peak RSS {} MiB", peak >> 20);
     println!("{executor}: peak RSS {} MiB", peak >> 20);
-}
-
-/// Returns `VmHWM` of a process.
-pub(crate) fn peak_rss_bytes(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("/proc");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");
-    let kib: u64 = line.split_whitespace().nth(1).expect("a size").parse().expect("a number");
-    kib << 10
 }

@@ -47,7 +47,7 @@ pub use prometheus::{Firing, Prometheus};
 pub use proxy::Proxy;
 pub use scratch::measure;
 pub use server::Server;
-pub use tools::{browse, tool};
+pub use tools::{browse, peak_memory, tool};
 
 /// Returns the pause between two looks at something that is awaited for so long already. A look often opens a connection, and
 /// tests beside this one need the processors.

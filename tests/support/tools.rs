@@ -48,6 +48,15 @@ pub fn browse(url: &str, milliseconds: u32) -> (String, String) {
     (document, console.collect::<Vec<_>>().join("\n"))
 }
 
+/// Returns the most memory that a process ever had, in bytes; `None` once it has ended.
+#[must_use]
+pub fn peak_memory(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib << 10)
+}
+
 /// Returns the offset and length of a part.
 fn part(document: &str, begin: &str, end: &str) -> Option<(usize, usize)> {
     let from = document.find(begin)?;

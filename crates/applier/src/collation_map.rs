@@ -22,7 +22,7 @@ impl CollationMap {
                     return Err(format!("{name:?} is not the name of a collation"));
                 }
             }
-            let (from, to) = (current(&from), current(&to));
+            let (from, to) = (current_collation(&from), current_collation(&to));
             match (charset(&from), charset(&to)) {
                 (Some(one), Some(other)) if one == other => {}
                 // MariaDB's newer collations exist for every Unicode character set.
@@ -48,7 +48,7 @@ impl CollationMap {
         if self.replaced.is_empty() {
             return None;
         }
-        self.replaced.get(&current(collation)).map(String::as_str)
+        self.replaced.get(&current_collation(collation)).map(String::as_str)
     }
 
     #[must_use]
@@ -62,8 +62,9 @@ impl CollationMap {
     }
 }
 
-/// As the newest version writes it: utf8mb3 was called utf8 before 8.0.30.
-fn current(collation: &str) -> String {
+/// Returns a collation's name as the newest version writes it: utf8mb3 was called utf8 before 8.0.30.
+#[must_use]
+pub fn current_collation(collation: &str) -> String {
     let name = collation.to_ascii_lowercase();
     match name.strip_prefix("utf8_") {
         Some(rest) => format!("utf8mb3_{rest}"),

@@ -26,7 +26,7 @@ pub use activity::{SessionState, SessionView};
 pub use applier::{Applier, CommitObserver};
 pub use arrivals::AdmittedStream;
 pub use checkpoint::{Checkpoint, StartFrom};
-pub use collation_map::CollationMap;
+pub use collation_map::{CollationMap, current_collation};
 pub use commits::Commits;
 pub use durations::{ApplierDurations, ApplierDurationsView};
 pub use error::failing_row::{FailingColumn, FailingRow, PresentRow};

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use csa_applier::CollationMap;
+use csa_applier::{CollationMap, current_collation};
 use csa_provider::server::Vendor;
 use csa_provider::server::link::Side;
 use csa_provider::sql_text::identifier;
 
+use super::definitions::schema_collations;
 use super::error::{CopyError, Result};
 use super::options::CopyOptions;
 use super::rows::{Part, TableRows, bounded_ranges, ranges};
@@ -148,14 +149,6 @@ pub(super) async fn read(
     Ok(Plan { tables, schemas })
 }
 
-/// Returns the default collation of each schema.
-async fn schema_collations(session: &mut VerifySession) -> Result<BTreeMap<String, String>> {
-    let rows: Vec<(String, String)> = session
-        .rows("SELECT SCHEMA_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA")
-        .await?;
-    Ok(rows.into_iter().collect())
-}
-
 /// Returns the reason why a schema that is on the target can't become a copy: a table that the source makes without a
 /// character set would get another one there.
 fn other_collation(
@@ -164,16 +157,11 @@ fn other_collation(
     there: &BTreeMap<String, String>,
     map: &CollationMap,
 ) -> Option<String> {
-    // utf8mb3 was called utf8 before 8.0.30.
-    let current = |name: &str| match name.strip_prefix("utf8_") {
-        Some(rest) => format!("utf8mb3_{rest}"),
-        None => name.to_owned(),
-    };
     schemas.iter().find_map(|schema| {
         let wanted = here.get(schema)?;
         let wanted = map.get(wanted).unwrap_or(wanted);
         let found = there.get(schema)?;
-        (current(found) != current(wanted)).then(|| {
+        (current_collation(found) != current_collation(wanted)).then(|| {
             format!(
                 "schema {schema} has the default collation {found} there, and {wanted} on the source: tables that the \
                  source makes later would not be the same; run there: ALTER DATABASE {} COLLATE {wanted}",

@@ -66,7 +66,7 @@ impl TableRows {
             &columns,
             key_columns,
             key.map(|key| key.source_index.as_str()),
-            // Servers of any version compute it.
+            // A copy compares whole tables alone, which all servers sum in one way.
             DigestSum::Integers,
         );
         let integer = key_columns.first().map(|column| column.name.clone()).filter(|name| {

@@ -21,7 +21,7 @@ impl Mover<'_> {
             // Nothing is decided about a server that does not answer.
             copies.extend(server.journal(&name).await.ok().flatten());
         }
-        let servers = [self.from.identity.uuid.as_str(), self.to.identity.uuid.as_str()];
+        let servers = self.uuids(self.direction);
         let recorded = latest(&copies, self.direction, servers).map_err(Failure::Input)?;
         self.journal.number = self.journal.number.max(recorded.number);
         Ok(recorded.journal)

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use csa_applier::current_collation;
+
 use crate::verify::{Column, Definition, Estimate, LEFT_OUT, TableName, Tables, UniqueKey};
 
 use super::check_session::{CheckSession, QueryError};
@@ -75,11 +77,11 @@ impl Catalogue {
         }
         let collations = session.rows("SELECT COLLATION_NAME FROM information_schema.COLLATIONS");
         let collations = collations.await?.into_iter().flatten().flatten();
-        found.collations = collations.map(|name| current_name(&name)).collect();
+        found.collations = collations.map(|name| current_collation(&name)).collect();
         let schemas = "SELECT SCHEMA_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA";
         for row in session.rows(schemas).await? {
             if let [Some(schema), Some(collation)] = &row[..] {
-                found.schemas.insert(schema.clone(), current_name(collation));
+                found.schemas.insert(schema.clone(), current_collation(collation));
             }
         }
         Ok(found)
@@ -100,7 +102,7 @@ impl Catalogue {
             let mut next = || values.next().flatten();
             let (Some(name), Some(column_type)) = (next(), next()) else { continue };
             let (collation, charset) = (next(), next());
-            table.collations.extend(collation.as_deref().map(current_name));
+            table.collations.extend(collation.as_deref().map(current_collation));
             table.definition.columns.push(Column::new(
                 &name,
                 &column_type,
@@ -175,14 +177,6 @@ pub(super) fn meaning(parts: &[IndexPart]) -> String {
         .collect();
     names.sort();
     format!("({})", names.join(", "))
-}
-
-/// utf8mb3 was called utf8 before 8.0.30.
-fn current_name(collation: &str) -> String {
-    match collation.strip_prefix("utf8_") {
-        Some(rest) => format!("utf8mb3_{rest}"),
-        None => collation.to_owned(),
-    }
 }
 
 /// Returns the table that a row names first, and the rest of the row.

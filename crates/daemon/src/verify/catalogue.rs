@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use csa_applier::CollationMap;
+use csa_applier::{CollationMap, current_collation};
 use csa_provider::server::Vendor;
 use csa_provider::sql_text::quote;
 
@@ -66,12 +66,7 @@ impl Column {
         let data_type = column_type.split([' ', '(']).next().unwrap_or_default().to_lowercase();
         let mut full_type = without_width(column_type, &data_type);
         if let Some(collation) = collation {
-            // utf8mb3 was called utf8 before 8.0.30.
-            let collation = match collation.strip_prefix("utf8_") {
-                Some(rest) => format!("utf8mb3_{rest}"),
-                None => collation.to_owned(),
-            };
-            full_type.push_str(&format!("{COLLATE}{collation}"));
+            full_type.push_str(&format!("{COLLATE}{}", current_collation(collation)));
         }
         let charset = charset.map(str::to_owned);
         let name = name.to_owned();

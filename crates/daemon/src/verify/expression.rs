@@ -185,7 +185,7 @@ impl TableSql {
     /// Returns rows grouped by the first `digits` of their digests: their number with a sum of other digits, and the
     /// digits. Only rows of the buckets in `within` are grouped, unless it is empty.
     ///
-    /// As in [`Self::whole_digest`], no digests are kept. A column may have any name, so the group has a number.
+    /// The server keeps no digests, as in [`Self::whole_digest`]. A column may have any name, so the group has a number.
     pub(super) fn buckets(&self, within: &[String], digits: u32) -> String {
         let digest = &self.row_digest;
         let condition = if within.is_empty() { String::new() } else { self.is_in(within) };

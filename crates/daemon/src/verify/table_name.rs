@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use csa_provider::server::visible::shell_argument;
-use csa_provider::sql_text::identifier;
+use csa_provider::sql_text::{identifier, quoted_name};
 
 /// A schema and a table in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,24 +65,6 @@ impl FromStr for TableName {
         match schema.is_empty() || table.is_empty() {
             true => Err(wrong()),
             false => Ok(Self { schema, table }),
-        }
-    }
-}
-
-/// Returns the name in backticks at the beginning of a text, and what follows it. Two backticks in it are one.
-fn quoted_name(text: &str) -> Option<(String, &str)> {
-    let mut rest = text.strip_prefix('`')?;
-    let mut name = String::new();
-    loop {
-        let (part, after) = rest.split_once('`')?;
-        name.push_str(part);
-        rest = after;
-        match rest.strip_prefix('`') {
-            Some(more) => {
-                name.push('`');
-                rest = more;
-            }
-            None => return Some((name, rest)),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::sql_text::quoted_name;
+
 type Names = BTreeSet<String>;
 
 /// The privileges of an account, by the level at which they were granted.
@@ -49,14 +51,14 @@ impl Grants {
             }
             return;
         }
-        let Some((schema, rest)) = name(level) else { return };
+        let Some((schema, rest)) = quoted_name(level) else { return };
         let Some(rest) = rest.strip_prefix('.') else { return };
         // In the name of a schema, and only there, a backslash makes a wildcard literal.
         let schema = schema.replace("\\_", "_").replace("\\%", "%");
         if rest.starts_with('*') {
             let by_schema = if is_grant { &mut self.schemas } else { &mut self.revoked };
             by_schema.entry(schema).or_default().extend(names);
-        } else if let (true, Some((table, _))) = (is_grant, name(rest)) {
+        } else if let (true, Some((table, _))) = (is_grant, quoted_name(rest)) {
             self.tables.entry((schema, table)).or_default().extend(names);
         }
     }
@@ -123,23 +125,6 @@ pub fn account_name(current_user: &str) -> String {
 
 fn has(names: &Names, wanted: &[&str]) -> bool {
     names.contains(ALL) || wanted.iter().any(|&name| names.contains(name))
-}
-
-/// Returns a name in backticks, and the text after it.
-fn name(text: &str) -> Option<(String, &str)> {
-    let mut name = String::new();
-    let mut rest = text.strip_prefix('`')?;
-    loop {
-        let (part, after) = rest.split_once('`')?;
-        name.push_str(part);
-        match after.strip_prefix('`') {
-            Some(more) => {
-                name.push('`');
-                rest = more;
-            }
-            None => return Some((name, after)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 
 use charset::ClientCharset;
 pub use lexer::{Lexer, SpecialComment, Token, TokenKind, Unclosed};
-pub use quote::{identifier, quote};
+pub use quote::{identifier, quote, quoted_name};
 pub use statement::{Statement, XaVerb};
 
 use crate::binlog::event::SessionContext;

@@ -24,6 +24,24 @@ pub fn identifier(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
+/// Returns the name in backticks at the beginning of a text, and what follows it; the inverse of [`identifier`].
+#[must_use]
+pub fn quoted_name(text: &str) -> Option<(String, &str)> {
+    let mut name = String::new();
+    let mut rest = text.strip_prefix('`')?;
+    loop {
+        let (part, after) = rest.split_once('`')?;
+        name.push_str(part);
+        match after.strip_prefix('`') {
+            Some(more) => {
+                name.push('`');
+                rest = more;
+            }
+            None => return Some((name, after)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +50,6 @@ mod tests {
     fn literals_are_escaped() {
         assert_eq!(quote("o'n\\e\0"), "'o''n\\\\e\\0'");
         assert_eq!(identifier("a`b"), "`a``b`");
+        assert_eq!(quoted_name("`a``b`.c"), Some(("a`b".to_owned(), ".c")));
     }
 }

@@ -201,17 +201,13 @@ pub(crate) fn read_header(
     path: &Path,
 ) -> Result<std::result::Result<Segment, HeaderError>> {
     let len = file.size().map_err(io("reading", path))?;
-    let parse = |len: u64| {
-        let bytes = file.read_start(len.min(HEADER_LEN_MAX)).map_err(io("reading", path))?;
-        Ok(SegmentHeader::parse(&bytes))
-    };
-    let mut wanted = HEADER_LEN_USUAL;
+    let most = len.min(HEADER_LEN_MAX);
+    let mut wanted = most.min(HEADER_LEN_USUAL);
     let parsed = loop {
-        match parse(len.min(wanted))? {
-            Err(HeaderError::Damaged("header is cut short"))
-                if wanted < len.min(HEADER_LEN_MAX) =>
-            {
-                wanted *= 16;
+        let bytes = file.read_start(wanted).map_err(io("reading", path))?;
+        match SegmentHeader::parse(&bytes) {
+            Err(HeaderError::Damaged("header is cut short")) if wanted < most => {
+                wanted = most.min(wanted * 16);
             }
             parsed => break parsed,
         }

@@ -230,20 +230,20 @@ impl Filters {
 /// Returns true if a statement creates or drops temporary tables. On the session that runs all definitions they
 /// would stand before the real tables of their names, and rows never need them.
 pub(crate) fn is_of_temporary_tables(statement: &[u8], dialect: Dialect) -> bool {
-    const WORD: &[u8] = b"TEMPORARY";
-    // Few statements have the word, so most need not be split into words.
-    let mut places = statement.windows(WORD.len());
-    places.any(|place| place.eq_ignore_ascii_case(WORD))
+    contains(statement, b"TEMPORARY")
         && is_about_temporary_tables(&leading(statement, dialect), dialect)
 }
 
 /// Returns true if a statement empties caches of its server, or reads its files again. It changes no content, and takes
 /// privileges that an account for replication need not have.
 fn is_flush(statement: &[u8], dialect: Dialect) -> bool {
-    const WORD: &[u8] = b"FLUSH";
-    let mut places = statement.windows(WORD.len());
-    places.any(|place| place.eq_ignore_ascii_case(WORD))
-        && is_flushing(&leading(statement, dialect), dialect)
+    contains(statement, b"FLUSH") && is_flushing(&leading(statement, dialect), dialect)
+}
+
+/// Returns true if the letters are somewhere in a statement. In most they are not, so that it need not be split into
+/// words.
+fn contains(statement: &[u8], letters: &[u8]) -> bool {
+    statement.windows(letters.len()).any(|place| place.eq_ignore_ascii_case(letters))
 }
 
 /// Returns the reason to stop at a statement that may use a temporary table of its session. Here it would use the

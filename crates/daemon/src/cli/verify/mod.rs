@@ -129,12 +129,12 @@ impl VerifyRun<'_> {
         let unfinished =
             |error| VerifyOutput { outcome: None, report: finished, error: Some(error) };
         Ok(match ended {
-            Ended::Compared(Ok(report)) => {
+            ComparisonEnd::Compared(Ok(report)) => {
                 kept.remove();
                 (VerifyOutput { outcome: Some(report.outcome()), report, error: None }, None)
             }
-            Ended::Compared(Err(error)) => (unfinished(error.to_string()), None),
-            Ended::Interrupted(signal) => {
+            ComparisonEnd::Compared(Err(error)) => (unfinished(error.to_string()), None),
+            ComparisonEnd::Interrupted(signal) => {
                 (unfinished(kept.interrupted(self.arguments.from_start)), Some(signal))
             }
         })
@@ -142,7 +142,7 @@ impl VerifyRun<'_> {
 }
 
 /// The end of a channel's comparison.
-enum Ended {
+enum ComparisonEnd {
     Compared(Result<VerifyReport, VerifyError>),
     Interrupted(StopSignal),
 }
@@ -153,11 +153,11 @@ async fn compare(
     options: &VerifyOptions,
     selection: &Replicated,
     observe: &(dyn Fn(VerifyEvent<'_>) + Sync),
-) -> Result<Ended, Failure> {
+) -> Result<ComparisonEnd, Failure> {
     let mut signals = StopSignals::listen()?;
     let ended = tokio::select! {
-        compared = crate::verify::verify(options, selection, observe) => Ended::Compared(compared),
-        signal = signals.which() => Ended::Interrupted(signal),
+        compared = crate::verify::verify(options, selection, observe) => ComparisonEnd::Compared(compared),
+        signal = signals.which() => ComparisonEnd::Interrupted(signal),
     };
     tokio::select! {
         () = abandoned_ended() => {}

@@ -116,6 +116,16 @@ pub(super) async fn read(
     Ok(found)
 }
 
+/// Returns the default collation of each schema.
+pub(super) async fn schema_collations(
+    session: &mut VerifySession,
+) -> Result<BTreeMap<String, String>> {
+    let rows: Vec<(String, String)> = session
+        .rows("SELECT SCHEMA_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA")
+        .await?;
+    Ok(rows.into_iter().collect())
+}
+
 /// Returns the default collations of character sets.
 async fn default_collations(session: &mut VerifySession) -> Result<BTreeMap<String, String>> {
     let rows: Vec<(String, String)> = session

@@ -7,7 +7,7 @@ use csa_provider::sql_text::identifier;
 
 use super::event::disabled_on_replica;
 use super::program::{Program, ProgramKind, ProgramSettings, SchemaCollations};
-use super::{Result, view_order};
+use super::{Result, schema_collations, view_order};
 use crate::verify::{LEFT_OUT, TableName, VerifySession};
 
 /// The answers of SHOW CREATE, column by column.
@@ -31,10 +31,7 @@ pub(super) async fn read(
     listed.extend(triggers(session, tables).await?);
     listed.extend(pairs(session, ProgramKind::Event, "EVENT_SCHEMA, EVENT_NAME", "EVENTS").await?);
     listed.retain(|(_, schema, _)| schemas.contains(schema.as_str()));
-    let collations: Vec<(String, String)> = session
-        .rows("SELECT SCHEMA_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA")
-        .await?;
-    let collations: BTreeMap<String, String> = collations.into_iter().collect();
+    let collations = schema_collations(session).await?;
     // A text comes in the character set it was sent in, in which it has to be sent again.
     set(session, "character_set_results=NULL").await?;
     let shown = show(session, listed, &collations).await;
