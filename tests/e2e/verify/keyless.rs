@@ -48,8 +48,8 @@ async fn a_row_of_a_table_that_seemed_empty_is_named() {
 async fn slow_table(source: &Server) {
     source
         .exec(
-            "CREATE TABLE d.a (s CHAR(60)); SET SESSION cte_max_recursion_depth = 10000; \
-             INSERT INTO d.a WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) \
+            "CREATE TABLE d.a (s CHAR(60)); SET SESSION cte_max_recursion_depth = 100000; \
+             INSERT INTO d.a WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000) \
              SELECT RPAD(i, 60, 'x') FROM n; \
              ALTER TABLE d.a ADD v CHAR(64) AS (SHA2(REPEAT(s, 20000), 256)) VIRTUAL",
         )
