@@ -111,6 +111,8 @@ mod semi_sync;
 mod series;
 #[path = "e2e/server_settings.rs"]
 mod server_settings;
+#[path = "e2e/set_back.rs"]
+mod set_back;
 #[path = "e2e/several.rs"]
 mod several;
 #[path = "e2e/sql_executor.rs"]

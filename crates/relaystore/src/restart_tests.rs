@@ -7,7 +7,7 @@ use csa_provider::source::TransactionSink as _;
 use crate::disk::*;
 use crate::opening::*;
 use crate::read::*;
-use crate::tests::{NOW, SOON, gtid, options, read, reopen, write};
+use crate::tests::{NOW, SOON, bytes_of, gtid, options, read, reopen, transaction, write};
 
 /// Returns the transactions up to `last`.
 fn up_to(last: u64) -> GtidSet {
@@ -215,4 +215,36 @@ async fn released_segments_stay_until_they_are_archived() {
     store.note_archived(&up_to(40));
     store.give_up_unarchived();
     assert_eq!(store.usage().segments, segments);
+}
+
+/// A store says which transaction it was given last, so that the source can be asked for it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_transaction_is_known_until_the_target_has_others() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let one_segment = || RelayStoreOptions { segment_size: 1 << 20, ..options(directory.path()) };
+    let open = |executed: &GtidSet| RelayStore::open(one_segment(), executed).expect("opens").0;
+    let store = open(&GtidSet::new());
+    let mut inlet = store.inlet();
+    assert_eq!(inlet.last(), None);
+    write(&mut inlet, (1..=2).map(|gno| (gno, body()))).await;
+    let last = inlet.last().expect("a transaction");
+    assert_eq!((&last.gtid, last.committed), (&gtid(2), 2000));
+    assert_eq!(last.bytes, bytes_of(2, &body()).len() as u64);
+    // One that is not whole counts for nothing.
+    for (event, placement) in transaction(3, &body()).into_iter().take(2) {
+        inlet.append(event, placement).await.expect("room");
+    }
+    inlet.abandon().await.expect("open");
+    assert_eq!(inlet.last().as_ref(), Some(&last));
+    store.write_out(SOON).await;
+    drop((inlet, store));
+    for executed in [GtidSet::new(), up_to(2)] {
+        let store = open(&executed);
+        assert_eq!(store.inlet().last().as_ref(), Some(&last), "{executed}");
+    }
+    let (resumed, _) = RelayStore::resume(one_segment()).expect("opens").expect("a store");
+    assert_eq!(resumed.inlet().last(), Some(last));
+    drop(resumed);
+    // A target that was provisioned again has what this store never had.
+    assert_eq!(open(&up_to(3)).inlet().last(), None);
 }

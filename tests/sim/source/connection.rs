@@ -107,6 +107,10 @@ impl Connection<'_> {
                 let executed = self.source.executed().to_string();
                 self.value(&executed).await
             }
+            "SELECT @@GLOBAL.gtid_purged" => {
+                let purged = self.source.core.log.lock().purged.to_string();
+                self.value(&purged).await
+            }
             "SELECT CONCAT(@@GLOBAL.binlog_format, ' ', @@GLOBAL.server_id)" => {
                 self.value("ROW 1").await
             }

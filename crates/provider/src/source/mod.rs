@@ -27,5 +27,5 @@ pub use preflight::{PreflightError, SourceFacts, preflight};
 pub use reception::{Error, Provider, ReceptionEnd};
 pub use recorded::{RecordedProvider, Recording, RecordingError};
 pub use requirements::{gtid_steps, requirements};
-pub use sink::{SinkError, TransactionSink};
+pub use sink::{LastReceived, SinkError, TransactionSink};
 pub use status::{SourceStatus, SourceView};

@@ -6,6 +6,7 @@ mod executed;
 pub(in crate::source) mod fitness;
 mod following;
 mod membership;
+mod overlap;
 mod round;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use end::LinkEnd;
 pub use end::{Error, ReceptionEnd};
 use executed::{executed, not_under_way};
 use following::{Following, LinkedSource};
+use overlap::Overlap;
 use round::Round;
 
 /// Receives a channel's stream until it is stopped.
@@ -254,11 +256,13 @@ impl Provider {
         let asked = Instant::now();
         let executed = executed(&mut connection).await?;
         self.check_history(&mut connection, &received, &executed, &uuid).await?;
+        let overlap = Overlap::find(sink.last(), &mut connection, &uuid, &executed).await?;
         let known = Arc::new(executed.clone());
         self.status.update(|view| view.executed = Some(known));
         let mut executed = Some(executed);
         executed.take_if(|executed| executed.is_subset_of(&received));
-        connection.start_dump(&self.options, &received).await?;
+        let begin = overlap.as_ref().map(|overlap| overlap.begin(&received));
+        connection.start_dump(&self.options, begin.as_ref().unwrap_or(&received)).await?;
         for why in self.attempt.refused.drain(..) {
             info!(%why, "another source is not followed");
         }
@@ -274,7 +278,7 @@ impl Provider {
         self.status.connected(uuid, clock, executed.is_none().then_some(asked));
         self.status.update(|view| view.server_version = Some(version));
         let link = LinkedSource { connection, host, port };
-        Following::new(self, sink, link, clock, executed).follow().await
+        Following::new(self, sink, link, clock, executed).comparing(overlap).follow().await
     }
 
     fn note_clock(&self, host: &str, port: u16, ahead: i64) {

@@ -11,6 +11,16 @@ use crate::source::assembler::Placement;
 #[error("{0}")]
 pub struct SinkError(pub String);
 
+/// The whole transaction that a spool was given last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastReceived {
+    pub gtid: Gtid,
+    /// Microseconds since the epoch of its commit on its own server; 0 if that is not logged.
+    pub committed: u64,
+    /// Bytes of its events.
+    pub bytes: u64,
+}
+
 /// The spool as the provider uses it.
 pub trait TransactionSink {
     /// Takes the next event of the stream. Pending while the spool is full, so that the source is
@@ -45,6 +55,12 @@ pub trait TransactionSink {
 
     /// Returns true if [`Self::received`] holds the GTID.
     fn has_received(&self, gtid: &Gtid) -> bool;
+
+    /// Returns the last of [`Self::received`] that was handed over. `None` if that is not known, or the target has others,
+    /// which may be later ones.
+    fn last(&self) -> Option<LastReceived> {
+        None
+    }
 
     /// Returns a count of transactions, in the order in which they were handed over, that no crash
     /// takes any more. It begins anywhere. `None` if the spool does not wait for the disk.

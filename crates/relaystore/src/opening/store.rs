@@ -9,6 +9,7 @@ use std::time::Duration;
 use csa_provider::binlog::GtidSet;
 use csa_provider::recorder::Recorder;
 use csa_provider::seams::Durations;
+use csa_provider::source::LastReceived;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
@@ -36,6 +37,8 @@ pub struct RelayStore {
     received: GtidSet,
     /// The part of [`Self::received`] that only the target had when the store was opened.
     only_on_target: GtidSet,
+    /// The last transaction that was in it when it was opened.
+    last: Option<LastReceived>,
     writer: Mutex<Option<Writer>>,
 }
 
@@ -136,6 +139,8 @@ impl RelayStore {
         });
         let mut received = recovered.received;
         let only_on_target = executed.difference(&received);
+        // Those may be later ones, and from a copy of a source that was set back.
+        let last = recovered.last.filter(|_| only_on_target.is_empty());
         let history = History {
             received: received.clone(),
             only_on_target: only_on_target.clone(),
@@ -150,7 +155,8 @@ impl RelayStore {
         let _ = writer.prepare()?;
         shared.purge();
         shared.state.lock().received.clone_from(&received);
-        let store = Self { shared, received, only_on_target, writer: Mutex::new(Some(writer)) };
+        let writer = Mutex::new(Some(writer));
+        let store = Self { shared, received, only_on_target, last, writer };
         Ok((store, recovered.report))
     }
 
@@ -193,7 +199,8 @@ impl RelayStore {
         let queue = Arc::new(Queue::new(self.shared.options.wake_bytes));
         let writer = RelayWriter::new(writer, Arc::clone(&self.shared), Arc::clone(&queue));
         let shared = Arc::clone(&self.shared);
-        let inlet = RelayInlet::new(shared, queue, writer.steps(), self.received.clone());
+        let before = (self.received.clone(), self.last.clone());
+        let inlet = RelayInlet::new(shared, queue, writer.steps(), before);
         (inlet, writer)
     }
 

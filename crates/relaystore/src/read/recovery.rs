@@ -8,6 +8,7 @@ use std::path::Path;
 use bytes::Bytes;
 use csa_provider::binlog::{FormatDescription, GtidSet};
 use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::source::LastReceived;
 
 use crate::disk::directory::{Directory, SegmentFiles};
 use crate::disk::error::{Error, Result, io};
@@ -41,6 +42,8 @@ pub(crate) struct Recovered {
     /// Everything below it is executed on the target.
     pub(crate) released: RelayPosition,
     pub(crate) received: GtidSet,
+    /// The last transaction of the last segment, if that has any.
+    pub(crate) last: Option<LastReceived>,
     pub(crate) format: Option<FormatDescription>,
     pub(crate) transactions: u64,
     pub(crate) event_bytes: u64,
@@ -101,6 +104,7 @@ pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Resu
         end,
         released,
         received: scan.received,
+        last: scan.last,
         format: scan.format,
         transactions,
         event_bytes,
@@ -144,6 +148,7 @@ fn empty(executed: GtidSet, report: Recovery) -> Recovered {
         end: RelayPosition { segment: 0, offset: 0 },
         released: RelayPosition { segment: 0, offset: 0 },
         received: executed,
+        last: None,
         format: None,
         transactions: 0,
         event_bytes: 0,
@@ -230,6 +235,7 @@ pub(crate) struct Scan {
     transactions: u64,
     bytes: u64,
     pub(crate) received: GtidSet,
+    last: Option<LastReceived>,
     format: Option<FormatDescription>,
     /// Transactions that begin after `end`.
     cut: GtidSet,
@@ -246,6 +252,7 @@ impl Scan {
             transactions: 0,
             bytes: 0,
             received: segment.header.previous.clone(),
+            last: None,
             format: segment.header.format.clone(),
             cut: GtidSet::new(),
         };
@@ -275,15 +282,17 @@ impl Scan {
                     if first {
                         let metadata = body.get(..header.metadata_len).unwrap_or_default();
                         let Ok(metadata) = decode_metadata(metadata) else { break };
-                        open = Some((metadata.gtid, 0));
+                        let committed = metadata.original_commit_timestamp;
+                        open = Some(LastReceived { gtid: metadata.gtid, committed, bytes: 0 });
                     }
-                    if let Some((_, bytes)) = open.as_mut() {
-                        *bytes += event_bytes;
+                    if let Some(open) = open.as_mut() {
+                        open.bytes += event_bytes;
                     }
-                    if last && let Some((gtid, bytes)) = open.take() {
-                        scan.received.add(&gtid);
+                    if last && let Some(whole) = open.take() {
+                        scan.received.add(&whole.gtid);
                         scan.transactions += 1;
-                        scan.bytes += bytes;
+                        scan.bytes += whole.bytes;
+                        scan.last = Some(whole);
                         scan.end = offset;
                         scan.transactions_end = offset;
                     }

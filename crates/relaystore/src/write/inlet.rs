@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use csa_provider::binlog::{Gtid, GtidSet, RawEvent};
 use csa_provider::seams::planted::{Bug, is_planted};
-use csa_provider::source::{Placement, SinkError, TransactionSink};
+use csa_provider::source::{LastReceived, Placement, SinkError, TransactionSink};
 
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -32,7 +32,9 @@ pub struct RelayInlet {
     received: GtidSet,
     open: Option<Gtid>,
     /// The transaction whose first event came last.
-    begun: Option<Gtid>,
+    begun: Option<LastReceived>,
+    /// The last whole one.
+    last: Option<LastReceived>,
     /// More events come at once.
     in_block: bool,
     /// The writer's steps, which the inlet takes itself while they need no disk.
@@ -46,10 +48,10 @@ impl RelayInlet {
         shared: Arc<Shared>,
         queue: Arc<Queue>,
         steps: SharedSteps,
-        received: GtidSet,
+        (received, last): (GtidSet, Option<LastReceived>),
     ) -> Self {
         let (open, begun, in_block, thread) = (None, None, false, None);
-        Self { queue, shared, received, open, begun, in_block, steps, thread }
+        Self { queue, shared, received, open, begun, last, in_block, steps, thread }
     }
 
     /// Has it wait for the writer's thread when it is dropped.
@@ -68,13 +70,21 @@ impl TransactionSink for RelayInlet {
             Placement::Begin(header) => {
                 // Before the queue may be full for long.
                 self.shared.state.lock().begins(header);
-                self.begun = Some(header.gtid.clone());
-                self.begun.clone()
+                self.begun = Some(LastReceived {
+                    gtid: header.gtid.clone(),
+                    committed: header.original_commit_timestamp,
+                    bytes: 0,
+                });
+                Some(header.gtid.clone())
             }
             _ => None,
         };
+        let bytes = event.len() as u64;
         let ends = placement == Placement::End;
         self.queue.send(Item::Event(event, placement), self.in_block).await?;
+        if let Some(begun) = &mut self.begun {
+            begun.bytes += bytes;
+        }
         // Only now: a transaction counts as received once its end is queued.
         if begins.is_some() {
             self.open = begins;
@@ -85,7 +95,7 @@ impl TransactionSink for RelayInlet {
             self.received.add(gtid);
         }
         if ends && let Some(gtid) = self.open.take() {
-            self.begun = None;
+            self.last = self.begun.take();
             self.received.add(&gtid);
         }
         Ok(())
@@ -111,8 +121,8 @@ impl TransactionSink for RelayInlet {
 
     async fn abandon(&mut self) -> std::result::Result<(), SinkError> {
         (self.open, self.in_block) = (None, false);
-        if let Some(gtid) = self.begun.take() {
-            self.shared.state.lock().abandons(&gtid);
+        if let Some(begun) = self.begun.take() {
+            self.shared.state.lock().abandons(&begun.gtid);
         }
         self.queue.send(Item::Abandon, false).await
     }
@@ -149,6 +159,10 @@ impl TransactionSink for RelayInlet {
 
     fn has_received(&self, gtid: &Gtid) -> bool {
         self.received.contains(gtid)
+    }
+
+    fn last(&self) -> Option<LastReceived> {
+        self.last.clone()
     }
 
     fn safe(&self) -> Option<watch::Receiver<u64>> {

@@ -100,6 +100,7 @@ pub(crate) struct FakeSource {
     /// The time after which it says what its clock shows.
     pub(crate) clock_after: Duration,
     pub(crate) executed: String,
+    pub(crate) purged: String,
     /// Its commits under way.
     pub(crate) owned: String,
 }
@@ -112,6 +113,7 @@ impl FakeSource {
             clock_ahead: 0,
             clock_after: Duration::ZERO,
             executed: String::new(),
+            purged: String::new(),
             owned: String::new(),
         }
     }
@@ -289,6 +291,7 @@ impl FakeSource {
         let value = match question {
             b"SELECT @@server_uuid" => SERVER_UUID.to_owned(),
             b"SELECT @@GLOBAL.gtid_executed" => self.executed.clone(),
+            b"SELECT @@GLOBAL.gtid_purged" => self.purged.clone(),
             b"SELECT @@GLOBAL.gtid_owned" => self.owned.clone(),
             text if text == SETTINGS.as_bytes() => "ROW 1".to_owned(),
             text if text.starts_with(b"SELECT TIMESTAMPDIFF") => {

@@ -42,6 +42,12 @@ pub enum Error {
          different history now (RESET BINARY LOGS AND GTIDS?){AFRESH}"
     )]
     Repeated { address: String, gtid: Gtid },
+    /// The last received transaction was requested once more, to compare it.
+    #[error(
+        "source {address} was set back to an earlier state and has used GTIDs again: its transaction {gtid} was committed \
+         at another time than the one received before{AFRESH}"
+    )]
+    SetBack { address: String, gtid: Gtid },
     /// The recording that takes the place of a source can't be read, or lacks transactions.
     #[error("{0}")]
     Recording(String),
@@ -61,7 +67,7 @@ impl Error {
 
     /// Returns true for what only this address of the source may lack.
     pub(super) const fn is_of_address(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::Damaged { .. })
+        matches!(self, Self::Refused { .. } | Self::Damaged { .. } | Self::SetBack { .. })
     }
 
     /// Returns the error of a source all of whose addresses ended the stream for good.
@@ -89,7 +95,7 @@ impl Error {
             Self::All(errors) => errors.first().map_or(SourceCause::Stream, Self::cause),
             Self::Stream(_) | Self::Damaged { .. } => SourceCause::Stream,
             Self::Refused { cause, .. } => *cause,
-            Self::Repeated { .. } => SourceCause::OtherHistory,
+            Self::Repeated { .. } | Self::SetBack { .. } => SourceCause::OtherHistory,
             Self::Recording(_) => SourceCause::Purged,
             Self::Sink(_) => SourceCause::Spool,
         }

@@ -11,6 +11,12 @@ pub(super) async fn executed(
     executed.parse().map_err(|error| ConnectionError::Protocol(format!("gtid_executed: {error}")))
 }
 
+/// Returns the executed GTIDs whose transactions the source no longer has.
+pub(super) async fn purged(connection: &mut SourceConnection) -> Result<GtidSet, ConnectionError> {
+    let purged = connection.gtids("SELECT @@GLOBAL.gtid_purged").await?;
+    purged.parse().map_err(|error| ConnectionError::Protocol(format!("gtid_purged: {error}")))
+}
+
 /// Returns the part of `missing` that the source is not committing. With `AFTER_SYNC` it sends a transaction and
 /// waits for our acknowledgement before it counts it as executed, so refusing it for that would make both wait.
 pub(super) async fn not_under_way(

@@ -11,10 +11,12 @@ use tokio::time::Instant;
 use super::arrivals::Arrivals;
 use super::end::{Error, LinkEnd};
 use super::executed::{executed, not_under_way};
+use super::overlap::Overlap;
 use super::{Provider, membership};
 use crate::binlog::event::{EventType, RawEvent};
 use crate::binlog::gtid::GtidSet;
 use crate::source::assembler::Placement;
+use crate::source::cause::SourceCause;
 use crate::source::clock_difference::{ClockDifference, SourceClock, ask};
 use crate::source::connection::{ConnectionError, SourceConnection};
 use crate::source::semi_sync::{Acknowledgements, BinlogPlace};
@@ -48,6 +50,10 @@ pub(super) struct Following<'a, S> {
     acknowledgements: Acknowledgements,
     arrivals: Arrivals,
     has_begun: bool,
+    /// The received transaction that is still to arrive once more.
+    overlap: Option<Overlap>,
+    /// It is arriving.
+    is_repeated: bool,
 }
 
 impl<'a, S: TransactionSink> Following<'a, S> {
@@ -69,7 +75,14 @@ impl<'a, S: TransactionSink> Following<'a, S> {
             logins: SideLogins::new(),
             arrivals: Arrivals::new(),
             has_begun: false,
+            overlap: None,
+            is_repeated: false,
         }
+    }
+
+    /// The dump sends this transaction once more.
+    pub(super) fn comparing(self, overlap: Option<Overlap>) -> Self {
+        Self { overlap, ..self }
     }
 
     /// Follows the dump until the link ends.
@@ -87,7 +100,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
 
     /// Waits for an event, and does what is due meanwhile.
     async fn next(&mut self) -> Result<(RawEvent, bool), LinkEnd> {
-        let Self { provider, link, clock, logins, acknowledgements, sink, .. } = self;
+        let Self { provider, link, clock, logins, acknowledgements, sink, overlap, .. } = self;
         // The source's clients may wait for the spool, and send nothing that would show that it has failed.
         let mut failed = pin!(sink.failed());
         loop {
@@ -102,7 +115,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
                 }
                 error = &mut failed, if provider.safe.is_some() => return Err(Error::from(error).into()),
                 next = link.connection.next_event() => {
-                    return next.map_err(|error| provider.link_error(error));
+                    return next.map_err(|error| unpurged(provider.link_error(error), overlap));
                 }
             }
         }
@@ -129,11 +142,22 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         }
         let was_open = provider.assembler.in_transaction().is_some();
         let placement = provider.assembler.place(&event).map_err(Error::from)?;
+        if let (Placement::Begin(header), Some(overlap)) = (&placement, &self.overlap)
+            && overlap.matches(header, &provider.attempt.address)?
+        {
+            (self.overlap, self.is_repeated) = (None, true);
+        }
+        let is_repeated = self.is_repeated;
         // Nobody would take the answers of others, which would then be kept for ever.
         if is_semi_sync {
             let is_open = was_open || provider.assembler.in_transaction().is_some();
-            let needed = provider.handed_over + u64::from(is_open);
+            let needed = provider.handed_over + u64::from(is_open && !is_repeated);
             self.acknowledgements.note(&event, requested, needed);
+        }
+        if is_repeated {
+            // What the spool has already. A format description may precede it, and never comes within it.
+            self.is_repeated = placement != Placement::End;
+            return Ok(());
         }
         if let Placement::Begin(header) = &placement
             && self.sink.has_received(&header.gtid)
@@ -235,6 +259,18 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         };
         connection.quit().await;
         Ok((lacking?, fault))
+    }
+}
+
+/// Returns the end of a link. What was purged may be the transaction of the overlap, just before the dump began.
+fn unpurged(end: LinkEnd, overlap: &Option<Overlap>) -> LinkEnd {
+    match end {
+        LinkEnd::Fatal(Error::Refused { cause: SourceCause::Purged, message, .. })
+            if overlap.is_some() =>
+        {
+            LinkEnd::Fault(ConnectionError::Protocol(message))
+        }
+        end => end,
     }
 }
 

@@ -13,13 +13,14 @@ use crate::binlog::event::{ChecksumAlgorithm, EventHeader, RawEvent};
 use crate::binlog::gtid::{Gtid, Tag, Uuid};
 use crate::source::assembler::Placement;
 use crate::source::connection::fake_source::{FakeSource, SERVER_UUID, options};
-use crate::source::sink::SinkError;
+use crate::source::sink::{LastReceived, SinkError};
 use crate::source::status::SourceView;
 use crate::test_util::{event, event_bytes, format_description, gtid_event, query_event};
 
 mod addresses;
 mod history;
 mod looks;
+mod overlap;
 mod semi_sync;
 
 /// The longest wait for something expected soon, on a slow machine.
@@ -33,7 +34,8 @@ fn gtid(gno: u64) -> Gtid {
 #[derive(Default)]
 pub(in crate::source) struct Record {
     pub(in crate::source) received: GtidSet,
-    open: Option<Gtid>,
+    open: Option<LastReceived>,
+    last: Option<LastReceived>,
     /// Transactions that were dropped unfinished.
     pub(in crate::source) abandoned: Vec<Gtid>,
     /// Events that neither begin nor end a transaction.
@@ -55,10 +57,14 @@ impl TransactionSink for RecordingInlet {
         }
         let mut record = self.0.lock();
         match placement {
-            Placement::Begin(header) => record.open = Some(header.gtid),
+            Placement::Begin(header) => {
+                let committed = header.original_commit_timestamp;
+                record.open = Some(LastReceived { gtid: header.gtid, committed, bytes: 0 });
+            }
             Placement::End => {
                 let whole = record.open.take().expect("an open transaction");
-                record.received.add(&whole);
+                record.received.add(&whole.gtid);
+                record.last = Some(whole);
             }
             Placement::PassedOver => panic!("handed over: {event:?}"),
             Placement::Body | Placement::Outside => record.events.push(event.event_type()),
@@ -69,7 +75,7 @@ impl TransactionSink for RecordingInlet {
     async fn abandon(&mut self) -> Result<(), SinkError> {
         let mut record = self.0.lock();
         let open = record.open.take();
-        record.abandoned.extend(open);
+        record.abandoned.extend(open.map(|open| open.gtid));
         Ok(())
     }
 
@@ -91,6 +97,10 @@ impl TransactionSink for RecordingInlet {
 
     fn has_received(&self, gtid: &Gtid) -> bool {
         self.0.lock().received.contains(gtid)
+    }
+
+    fn last(&self) -> Option<LastReceived> {
+        self.0.lock().last.clone()
     }
 
     fn safe(&self) -> Option<watch::Receiver<u64>> {

@@ -1,0 +1,91 @@
+//! A source that is restored to an earlier state, and gives the GTIDs that it lost to other transactions.
+
+use csa_tests::{At, Daemon, Gate, Server, compare};
+
+use crate::{DRAIN, wait_state};
+
+async fn insert(source: &Server, ids: std::ops::Range<u32>) {
+    for id in ids {
+        source.exec(&format!("INSERT INTO d.t VALUES ({id})")).await;
+    }
+}
+
+/// Takes the source to what [`Server::save_data`] kept, and on beyond all that the daemon has received, unseen by it.
+async fn set_back(source: &Server, gate: &Gate) {
+    gate.close(At::Greeting, 1040, "Too many connections");
+    let received: u64 = source.value("SELECT COUNT(*) FROM d.t").await;
+    source.stop();
+    source.put_back_data();
+    source.restart();
+    insert(source, 1000..1100).await;
+    let now: u64 = source.value("SELECT COUNT(*) FROM d.t").await;
+    assert!(now > received);
+    gate.open();
+}
+
+async fn saved(source: &Server) {
+    source.stop();
+    source.save_data();
+    source.restart();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_was_set_back_and_went_on_is_not_followed() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let gate = Gate::to(source.port);
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.port", i64::from(gate.port))
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("relay.sync", "transaction")
+        .start();
+    insert(&source, 0..10).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    saved(&source).await;
+    insert(&source, 10..20).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let last = source.gtid_executed().await;
+    set_back(&source, &gate).await;
+    // While it runs, and when it starts again with what its relay store has.
+    for starts in 0..2 {
+        wait_state(&daemon, 0, "failed").await;
+        let error = daemon.status()["channels"][0]["last_error"]["message"].to_string();
+        let gno = last.rsplit('-').next().expect("a number");
+        for words in ["was set back", "docs/provisioning.md#copy-again", &format!(":{gno} ")] {
+            assert!(error.contains(words), "{words}: {error}");
+        }
+        let rows: u64 = target.value("SELECT COUNT(*) FROM d.t WHERE id < 20").await;
+        let others: u64 = target.value("SELECT COUNT(*) FROM d.t WHERE id >= 20").await;
+        assert_eq!((rows, others), (20, 0), "the old history is there, and nothing else");
+        if starts == 0 {
+            daemon.kill9();
+            daemon.start_again();
+        }
+    }
+    // The way that the error names.
+    daemon.commanded(&["stop", "--receiving"]);
+    target.exec("DROP DATABASE d; DELETE FROM csa.checkpoint").await;
+    tokio::task::block_in_place(|| daemon.commanded(&["copy", "--channel", "test"]));
+    daemon.commanded(&["restart"]);
+    insert(&source, 2000..2010).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+/// A server that is started again, or restored to what was received, has the same transactions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_was_restored_to_all_that_was_received_is_followed() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let gate = Gate::to(source.port);
+    let daemon = Daemon::builder(&source, &target).set("source.port", i64::from(gate.port)).start();
+    insert(&source, 0..10).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    saved(&source).await;
+    gate.close(At::Greeting, 1040, "Too many connections");
+    insert(&source, 10..20).await;
+    set_back(&source, &gate).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
