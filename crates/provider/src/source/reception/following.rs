@@ -115,7 +115,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
                 }
                 error = &mut failed, if provider.safe.is_some() => return Err(Error::from(error).into()),
                 next = link.connection.next_event() => {
-                    return next.map_err(|error| unpurged(provider.link_error(error), overlap));
+                    return next.map_err(|error| end_of_link(provider, overlap.is_some(), error));
                 }
             }
         }
@@ -129,7 +129,8 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         while let Some((event, requested)) = next {
             self.take(event, requested).await?;
             let arrived = self.link.connection.arrived_event();
-            next = arrived.map_err(|error| self.provider.link_error(error))?;
+            let has_overlap = self.overlap.is_some();
+            next = arrived.map_err(|error| end_of_link(self.provider, has_overlap, error))?;
         }
         Ok(())
     }
@@ -262,11 +263,12 @@ impl<'a, S: TransactionSink> Following<'a, S> {
     }
 }
 
-/// Returns the end of a link. What was purged may be the transaction of the overlap, just before the dump began.
-fn unpurged(end: LinkEnd, overlap: &Option<Overlap>) -> LinkEnd {
-    match end {
+/// Returns the end of a link. If the overlap has not arrived, its transaction may have been purged just before the
+/// dump began: the next dump begins after it.
+fn end_of_link(provider: &mut Provider, has_overlap: bool, error: ConnectionError) -> LinkEnd {
+    match provider.link_error(error) {
         LinkEnd::Fatal(Error::Refused { cause: SourceCause::Purged, message, .. })
-            if overlap.is_some() =>
+            if has_overlap =>
         {
             LinkEnd::Fault(ConnectionError::Protocol(message))
         }
