@@ -72,8 +72,11 @@ impl WorkerSession {
         // One value for the attempt: rows late by it stay late, even if groups commit meanwhile.
         let low_water = self.shared.turn.low_water();
         let size = (limit, rows.columns());
-        let mut steps =
-            Steps::of(&unit.group, unit.range, size, low_water, &entered.progress).await?;
+        let (group, progress) = (&unit.group, &entered.progress);
+        let mut steps = match unit.is_as_logged {
+            true => Steps::one_as_logged(group, unit.range, limit, progress),
+            false => Steps::of(group, unit.range, size, low_water, progress).await?,
+        };
         entered.now(SessionState::Applying);
         let is_undone = self.target.gtids == TargetGtids::Source && steps.is_undone();
         if committed.is_by_statement(is_undone)

@@ -20,6 +20,8 @@ pub(super) struct Unit {
     /// First and last transaction, the last not included.
     pub(super) range: (usize, usize),
     pub(super) executed_after: GtidSet,
+    /// Its rows are applied in the order in which the source logged them, and not merged.
+    pub(super) is_as_logged: bool,
 }
 
 impl Unit {
@@ -35,7 +37,7 @@ impl Unit {
 
     /// Returns true if it is a whole series, which commits one by one.
     pub(super) fn is_series(&self) -> bool {
-        self.group.is_series() && self.is_whole()
+        self.group.is_series() && self.is_whole() && !self.is_as_logged
     }
 
     /// Returns true if nothing but transactions that came back is in it, so that only the checkpoint changes.

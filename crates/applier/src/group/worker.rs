@@ -6,7 +6,7 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
 use csa_scheduler::admission::AdmittedTransaction;
 use csa_scheduler::group::Group;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::activity::{Entered, SessionState};
 use crate::error::failing_row::FailingRow;
@@ -24,6 +24,9 @@ use crate::server::retry_pause;
 /// `ER_RUN_HOOK_ERROR`: a group's plugin refuses a COMMIT, for the size of the transaction or because the member is not
 /// ready.
 const REFUSED_BY_GROUP: u16 = 3100;
+/// `ER_KEY_NOT_FOUND`, the duplicates (`ER_DUP_ENTRY`, `ER_DUP_UNIQUE`, `ER_DUP_ENTRY_WITH_KEY_NAME`) and the foreign
+/// keys (`ER_ROW_IS_REFERENCED`, `ER_NO_REFERENCED_ROW`, both also with a 2).
+const OF_ROWS_BEFORE: [u16; 8] = [1032, 1062, 1169, 1586, 1217, 1216, 1451, 1452];
 /// `ER_WRITE_SET_EXCEEDS_LIMIT`.
 const TOO_LARGE: u16 = 3231;
 
@@ -68,6 +71,7 @@ impl Worker {
             group: Arc::clone(group),
             range: (0, group.transactions.len()),
             executed_after: self.own.executed_after(group),
+            is_as_logged: false,
         };
         match self.apply_unit(&unit, entered).await {
             Err(error) if is_not_whole(group, &error) => {
@@ -128,8 +132,9 @@ impl Worker {
                 group: Arc::clone(group),
                 range: (index, index + 1),
                 executed_after: executed.clone(),
+                is_as_logged: false,
             };
-            if let Err(error) = self.apply_unit(&unit, entered).await {
+            if let Err(error) = self.apply_merged_or_as_logged(&unit, entered).await {
                 self.own.rollback().await;
                 let error = self.explained(error, transaction).await;
                 if error.is_of_transaction() {
@@ -144,6 +149,24 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Applies one transaction, whose changes are merged. If the target refuses a row in their order, it may take the
+    /// order of the source.
+    async fn apply_merged_or_as_logged(&mut self, unit: &Unit, entered: &Entered) -> Result<()> {
+        let refused = match self.apply_unit(unit, entered).await {
+            Err(error) if unit.group.is_keyed() && may_be_of_order(&error) => error,
+            other => return other,
+        };
+        self.own.rollback().await;
+        let as_logged = Unit { is_as_logged: true, ..unit.clone() };
+        let outcome = self.apply_unit(&as_logged, entered).await;
+        if outcome.is_ok() {
+            let gtid = unit.group.transactions.get(unit.range.0);
+            let gtid = gtid.map(|transaction| transaction.relayed.header.gtid.to_string());
+            warn!(gtid, %refused, "a row was refused in the order of the merge, and not in that of the source");
+        }
+        outcome
     }
 
     /// Returns the error with a reason that the server does not name.
@@ -268,6 +291,11 @@ impl Worker {
 fn is_not_whole(group: &Group, error: &Error) -> bool {
     let is_fenced = matches!(error, Error::Fenced { .. });
     !is_fenced && group.followed().is_some_and(|followed| followed.give_up())
+}
+
+/// Returns true for what the target says of a row that depends on the rows before it.
+fn may_be_of_order(error: &Error) -> bool {
+    error.code().is_some_and(|code| OF_ROWS_BEFORE.contains(&code))
 }
 
 fn too_large_for_group() -> Error {

@@ -3,6 +3,7 @@ use csa_provider::server::Environment;
 use csa_provider::test_util::{event, format_description, query_event};
 use csa_relaystore::test_util::relayed_events;
 use csa_scheduler::admission::AdmittedTransaction;
+use csa_scheduler::changes::RowChanges;
 use csa_scheduler::group::GroupCommits;
 use csa_scheduler::keys::KeyMap;
 use csa_scheduler::sequence::Sequence;
@@ -22,7 +23,8 @@ use crate::status::ApplierStatus;
 /// Returns a transaction that changes no row.
 pub(crate) fn transaction() -> AdmittedTransaction {
     let events = [query_event("", "BEGIN"), event(EventType::XID, &[0; 8])];
-    admitted(relayed_events(1, &Arc::new(format_description()), &events), None)
+    let changes = Some(RowChanges::default());
+    admitted(relayed_events(1, &Arc::new(format_description()), &events), changes)
 }
 
 fn group() -> Arc<Group> {
@@ -105,6 +107,17 @@ async fn a_commit_that_never_arrived_is_repeated() {
     apply_on(&target).await;
     let state = target.state();
     assert_eq!((state.begun, state.connections), (3, 3));
+}
+
+/// Once as a group, once alone, and once more in the order of the source.
+#[tokio::test]
+async fn a_row_that_is_refused_in_the_order_of_the_merge_is_tried_in_that_of_the_source() {
+    for code in [1452, 1062] {
+        let target = Scripted::losing(&[Fate::Refused(code), Fate::Refused(code)]);
+        apply_on(&target).await;
+        let state = target.state();
+        assert_eq!((state.begun, state.connections), (3, 1));
+    }
 }
 
 #[tokio::test]

@@ -92,6 +92,16 @@ impl Steps {
         Self::cut(Arc::clone(group), all, limit, Framing::Own, &Arc::default())
     }
 
+    /// One transaction of a group, without its beginning and end.
+    pub(crate) fn one_as_logged(
+        group: &Arc<Group>,
+        range: (usize, usize),
+        limit: usize,
+        progress: &Arc<GroupProgress>,
+    ) -> Self {
+        Self::cut(Arc::clone(group), range, limit, Framing::Group, progress)
+    }
+
     /// A group's events as they came, without the beginning and end of its transactions.
     pub(crate) fn alone(group: &Arc<Group>, limit: usize) -> Self {
         let all = (0, group.transactions.len());

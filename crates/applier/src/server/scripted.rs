@@ -20,6 +20,8 @@ pub(crate) enum Fate {
     Lost,
     /// The server commits, and the link dies before its answer arrives.
     AnswerLost,
+    /// The server answers with this error.
+    Refused(u16),
 }
 
 /// The server; clones are the same one.
@@ -117,8 +119,13 @@ impl Connection {
             "ROLLBACK" => self.written = None,
             "COMMIT" => {
                 let fate = state.fates.pop_front();
-                if fate == Some(Fate::Lost) {
-                    return Err(LinkError::Closed);
+                match fate {
+                    Some(Fate::Lost) => return Err(LinkError::Closed),
+                    Some(Fate::Refused(code)) => {
+                        let message = "refused".to_owned();
+                        return Err(LinkError::Server { code, message });
+                    }
+                    Some(Fate::AnswerLost) | None => {}
                 }
                 if let Some(written) = self.written.take() {
                     state.executed = written;
