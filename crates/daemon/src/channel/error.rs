@@ -80,7 +80,7 @@ impl ChannelError {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Applier(error) => error.may_pass(),
-            Self::Reception(end) => !end.error.is_of_transaction(),
+            Self::Reception(end) => end.error.may_pass(),
             Self::Archive(_) => !self.is_fenced(),
             Self::Refused(_)
             | Self::Source(_)

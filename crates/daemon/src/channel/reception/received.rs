@@ -96,9 +96,9 @@ impl Ended {
     }
 }
 
-/// Reception ended by something that may be over at some time, and not by what the stream holds.
+/// Returns true if reception ended by something that may be over at some time.
 pub(super) fn passes(end: &Option<ReceptionEnd>) -> bool {
-    end.as_ref().is_some_and(|end| !end.error.is_of_transaction())
+    end.as_ref().is_some_and(|end| end.error.may_pass())
 }
 
 /// Damage that an applier does not see, because it has already read what comes after it.

@@ -65,6 +65,17 @@ impl Error {
         }
     }
 
+    /// Returns true if it may be over at some time. What the stream holds stays, and so does another history with the
+    /// GTIDs of the one received: asking the source does not show it.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::All(errors) => errors.iter().any(Self::may_pass),
+            Self::Repeated { .. } | Self::SetBack { .. } => false,
+            _ => !self.is_of_transaction(),
+        }
+    }
+
     /// Returns true for what only this address of the source may lack.
     pub(super) const fn is_of_address(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::Damaged { .. } | Self::SetBack { .. })
