@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use tracing::warn;
 
 use super::event::VerifyEvent;
 use super::ranges::RowKey;
@@ -26,10 +29,14 @@ pub struct Saved {
     /// The scope and the servers; a run with others does not resume from it.
     of: RunIdentity,
     /// The transactions that the target had when the run began, as text. A target that lacks one of them was restored.
+    /// Without it nothing could be resumed, so it has no default.
     executed: String,
+    #[serde(deserialize_with = "finished")]
     finished: Vec<FinishedTable>,
+    #[serde(default, deserialize_with = "unfinished")]
     part: Option<UnfinishedTable>,
     /// Tables that were begun without a place from which they could be continued, the last one at the end.
+    #[serde(default)]
     begun: Vec<BegunTable>,
 }
 
@@ -69,6 +76,26 @@ pub(super) struct UnfinishedTable {
     /// Rows that differed and were not yet read again.
     pub(super) suspects: Vec<RowKey>,
     pub(super) report: TableReport,
+}
+
+/// Leaves out tables whose results another version has written in its own form: they are compared again.
+fn finished<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<FinishedTable>, D::Error> {
+    Ok(Vec::<Value>::deserialize(deserializer)?.into_iter().filter_map(readable).collect())
+}
+
+/// Leaves out a part in the form of another version: its table is compared from the start.
+fn unfinished<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<UnfinishedTable>, D::Error> {
+    Ok(Option::<Value>::deserialize(deserializer)?.and_then(readable))
+}
+
+fn readable<T: DeserializeOwned>(value: Value) -> Option<T> {
+    let read = serde_json::from_value(value);
+    read.inspect_err(|error| {
+        warn!(%error, "what an earlier run found in a table can't be read: the table is compared again");
+    })
+    .ok()
 }
 
 impl Saved {
@@ -315,6 +342,34 @@ mod tests {
         let both = run.newer().expect("a newer state");
         assert_eq!(both.progress(), (2, 0), "what the earlier run finished is kept");
         assert!(run.newer().is_none(), "nothing has changed since");
+    }
+
+    #[test]
+    fn a_table_in_the_form_of_another_version_is_compared_again() {
+        let mut run = Resume::new(identity("uuid"), &executed(9), Some(&interrupted()));
+        assert!(run.begin(&pair("d.c"), "c1".to_owned(), false, None).is_none());
+        run.finished(&TableReport::new(&pair("d.c")).conclude());
+        let mut whole = serde_json::to_value(run.newer().expect("a newer state")).unwrap();
+        assert_eq!(whole["finished"][0]["report"]["table"], "d.a");
+        whole["finished"][0]["report"]["outcome"] = "future".into();
+        let resumed = |saved: &Value| {
+            let saved: Saved = serde_json::from_value(saved.clone()).unwrap();
+            let mut run = Resume::new(identity("uuid"), &executed(9), Some(&saved));
+            let mut is_done = |name: &str, definition: &str| {
+                run.begin(&pair(name), definition.to_owned(), false, None).is_some()
+            };
+            let done = (is_done("d.a", "a1"), is_done("d.c", "c1"));
+            assert!(!is_done("d.b", "b1"));
+            (done, run.part().is_some())
+        };
+        assert_eq!(resumed(&whole), ((false, true), true));
+        whole["part"]["after"] = 7.into();
+        whole.as_object_mut().unwrap().remove("begun");
+        assert_eq!(resumed(&whole), ((false, true), false));
+        whole.as_object_mut().unwrap().remove("part");
+        assert_eq!(resumed(&whole), ((false, true), false));
+        whole.as_object_mut().unwrap().remove("executed");
+        assert!(serde_json::from_value::<Saved>(whole).is_err(), "nothing says what it fits to");
     }
 
     /// Returns the tables in the order in which a later run would compare them.

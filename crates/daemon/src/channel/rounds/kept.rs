@@ -5,8 +5,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tracing::debug;
+use serde_json::Value;
+use tracing::{debug, warn};
 
 use super::result::{LastRound, differing};
 use crate::host::now_micros;
@@ -29,7 +31,7 @@ pub(super) struct KeptRound {
     pub(super) saved: Option<Saved>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Kept {
     pub(super) last: Option<LastRound>,
     pub(super) round: Option<KeptRound>,
@@ -44,13 +46,39 @@ impl KeptRound {
 impl Kept {
     /// Returns nothing where there is no file, or one that can't be read: then a round begins.
     pub(super) fn read(directory: &Path) -> Self {
-        let text = fs::read(directory.join(FILE)).unwrap_or_default();
-        let mut kept: Self = serde_json::from_slice(&text).unwrap_or_default();
+        let path = directory.join(FILE);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::default(),
+            text => text.map_err(|error| error.to_string()),
+        };
+        let file = text.and_then(|text| {
+            serde_json::from_slice(&text).map_err(|error: serde_json::Error| error.to_string())
+        });
+        let mut kept = match file {
+            Ok(file) => Self::of_parts(&path, file),
+            Err(error) => {
+                let path = path.display();
+                warn!(%path, %error, "the state of comparisons can't be read: all tables are compared again");
+                return Self::default();
+            }
+        };
         let now = now_micros();
         // One of the future was saved before the clock was set back, at an unknown time.
         let is_fresh = |saved_at| now.checked_sub(saved_at).is_some_and(|age| age <= OLDEST_MICROS);
         kept.round.take_if(|round| !is_fresh(round.saved_at));
         kept
+    }
+
+    /// Reads each part on its own: one in the form of another version costs no other. The last result keeps an alert
+    /// firing, and what a round has compared is the part whose form changes most.
+    fn of_parts(path: &Path, mut file: Value) -> Self {
+        let mut take = |place| file.pointer_mut(place).map(Value::take).unwrap_or_default();
+        let saved = take("/round/saved");
+        let mut round: Option<KeptRound> = part(path, "the round under way", take("/round"));
+        if let Some(round) = &mut round {
+            round.saved = part(path, "what the round under way has compared", saved);
+        }
+        Self { last: part(path, "the last result", take("/last")), round }
     }
 
     /// Replaces the file as a whole; a crash leaves the old one or the new one.
@@ -104,6 +132,15 @@ impl Kept {
         let known = self.last.iter().flat_map(|last| &last.differing);
         known.filter(|known| unstable.contains(&known.table)).cloned().collect()
     }
+}
+
+/// Reads a part of the file. Returns `None` where it is absent or can't be read.
+fn part<T: DeserializeOwned>(path: &Path, part: &str, value: Value) -> Option<T> {
+    serde_json::from_value(value).unwrap_or_else(|error| {
+        let path = path.display();
+        warn!(%path, part, %error, "a part of the state of comparisons can't be read and is left out");
+        None
+    })
 }
 
 fn name_of(outcome: Outcome) -> &'static str {
@@ -176,7 +213,45 @@ mod tests {
             kept.write(folder.path());
             assert!(Kept::read(folder.path()).round.is_none(), "{saved_at}");
         }
-        fs::write(folder.path().join(FILE), "[").expect("written");
-        assert!(Kept::read(folder.path()).last.is_none());
+        for damaged in ["[", "[]", "", "7", "{\"last\":7,\"round\":[]}"] {
+            fs::write(folder.path().join(FILE), damaged).expect("written");
+            let read = Kept::read(folder.path());
+            assert!(read.last.is_none() && read.round.is_none(), "{damaged}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_another_version_costs_no_other_part() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut kept = Kept::default();
+        kept.finish("c", &report(&[("d.a", "different")]), &[], 1);
+        let tables = ["d.b".to_owned()];
+        kept.round = Some(KeptRound::new(7, &tables, Some(Saved::default())));
+        let whole = serde_json::to_value(&kept).expect("JSON");
+        // A field that this version needs, and the parts that are left without it.
+        for (field, keeps) in [
+            ("/round/saved/executed", (true, true, false)),
+            ("/round/saved", (true, true, false)),
+            ("/round/begun_at", (true, false, false)),
+            ("/round", (true, false, false)),
+            ("/last/outcome", (false, true, true)),
+            ("/last", (false, true, true)),
+        ] {
+            let mut other = whole.clone();
+            *other.pointer_mut(field).expect("a field") = serde_json::json!({ "form": 2 });
+            fs::write(folder.path().join(FILE), other.to_string()).expect("written");
+            let Kept { last, round } = Kept::read(folder.path());
+            let saved = round.as_ref().is_some_and(|round| round.saved.is_some());
+            assert_eq!((last.is_some(), round.is_some(), saved), keeps, "{field}");
+            assert!(last.is_none_or(|last| last.differing.len() == 1), "{field}");
+            assert!(round.is_none_or(|round| round.tables == tables), "{field}");
+        }
+        // A table without the fields for people still differs.
+        let mut other = whole;
+        let differing = other.pointer_mut("/last/differing").expect("a list");
+        *differing = serde_json::json!([{ "table": "d.a", "of_another_version": 1 }]);
+        fs::write(folder.path().join(FILE), other.to_string()).expect("written");
+        let last = Kept::read(folder.path()).last.expect("a result");
+        assert_eq!(last.differing.first().map(|table| table.table.as_str()), Some("d.a"));
     }
 }

@@ -47,8 +47,10 @@ pub(crate) struct VerifyResultView {
 pub(crate) struct DifferingTableView {
     pub(crate) table: String,
     /// Rows that differ; of more than 100 the first 100.
+    #[serde(default)]
     pub(crate) rows: u64,
     /// The difference in words.
+    #[serde(default)]
     pub(crate) what: String,
     /// Copies what differs again; absent where a copy would not help.
     pub(crate) command: Option<String>,
