@@ -22,6 +22,10 @@ pub(super) enum SentState {
     Paused,
     Stopped,
     Standby,
+    /// It was sent, and its file can't be read any more. It counts as a failure: a "recovered" too many is better than
+    /// one that never comes.
+    #[serde(skip)]
+    Unreadable,
 }
 
 impl SentState {
@@ -53,12 +57,16 @@ impl SentState {
             (Self::Waiting(_), _) => EventKind::WaitingForTarget,
             (Self::Paused, _) => EventKind::Paused,
             (Self::Stopped, _) => EventKind::Stopped,
-            (Self::Well, Some(Self::Failed(_) | Self::Waiting(_))) => EventKind::Recovered,
+            (Self::Well, Some(Self::Failed(_) | Self::Waiting(_) | Self::Unreadable)) => {
+                EventKind::Recovered
+            }
             (Self::Well, Some(Self::Paused | Self::Stopped)) => EventKind::Resumed,
             (Self::Well, Some(Self::Standby)) => EventKind::TookOver,
             (Self::Standby, Some(_)) => EventKind::Standby,
             // A daemon that starts.
             (Self::Well | Self::Standby, None) | (Self::Well, Some(Self::Well)) => return None,
+            // No view has it.
+            (Self::Unreadable, _) => return None,
         })
     }
 
@@ -66,7 +74,9 @@ impl SentState {
     pub(super) fn lasts(&self, before: Option<&Self>, after: Duration) -> Duration {
         match (self, before) {
             (Self::Waiting(_), _) => after,
-            (Self::Well, Some(Self::Failed(_) | Self::Waiting(_))) => RECOVERED_AFTER,
+            (Self::Well, Some(Self::Failed(_) | Self::Waiting(_) | Self::Unreadable)) => {
+                RECOVERED_AFTER
+            }
             _ => Duration::ZERO,
         }
     }

@@ -332,6 +332,23 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_state_that_can_not_be_read_is_sent() {
+        let unreadable = || Run::new(Some(SentState::Unreadable));
+        let mut run = unreadable();
+        assert_eq!(run.at(0, &view(ChannelState::Starting)), []);
+        assert_eq!(run.at(1, &view(RUNNING)), []);
+        assert_eq!(run.at(4, &view(RUNNING)), [("recovered", 1)]);
+        assert_eq!(run.at(9, &view(RUNNING)), [], "it is sent once");
+        let mut run = unreadable();
+        assert_eq!(run.at(0, &failed(1062, "a")), [("failed", 1)]);
+        assert_eq!(run.at(1, &view(RUNNING)), []);
+        assert_eq!(run.at(4, &view(RUNNING)), [("recovered", 1)]);
+        let mut run = Run::new(None);
+        run.at(1, &view(RUNNING));
+        assert_eq!(run.at(9, &view(RUNNING)), [], "nothing was sent");
+    }
+
+    #[test]
     fn a_copy_is_finished_once_it_is_compared() {
         let check = |outcome: &str| ChannelView {
             copy_check: Some(CopyCheckView {
