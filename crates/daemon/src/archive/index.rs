@@ -83,6 +83,10 @@ pub(crate) struct HistoryMark {
     pub(crate) written: String,
     /// The reason the one before it was not continued; empty for the first.
     pub(crate) reason: String,
+    /// The names of all histories before it. They outlive them, and tell an archive whose old histories were deleted from
+    /// another one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) earlier: Vec<String>,
 }
 
 /// A backup that needs every file after its GTID set.

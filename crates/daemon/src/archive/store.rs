@@ -2,6 +2,7 @@
 
 mod location;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -134,17 +135,35 @@ impl Archive {
         Ok(marks)
     }
 
-    /// Begins the history of `mark` after all others.
+    /// Begins the history of `mark` after all others, which it then names.
     ///
     /// # Errors
     /// [`ArchiveError::Overtaken`] if another daemon has begun one.
     pub(crate) async fn begin(&self, mark: &HistoryMark) -> Result<ArchivedHistory> {
-        let number = self.marks().await?.last().map_or(1, |(number, _)| number + 1);
+        let marks = self.marks().await?;
+        let number = marks.last().map_or(1, |(number, _)| number + 1);
+        let earlier = marks.into_iter().flat_map(|(_, mark)| [mark.earlier, vec![mark.history]]);
+        let earlier: BTreeSet<String> = earlier.flatten().collect();
+        let mark = HistoryMark { earlier: earlier.into_iter().collect(), ..mark.clone() };
         let path = self.mark_path(number);
-        match self.create(&path, mark).await? {
+        match self.create(&path, &mark).await? {
             true => Ok(self.history(&mark.history)),
             false => Err(ArchiveError::Overtaken { url: self.url.clone(), number }),
         }
+    }
+
+    /// Returns true if a history that is not there was deleted for its age: a later one names it and has files. One without
+    /// files proves nothing. It may have been begun in the place of a mount, and nothing is deleted before a later history
+    /// has a file.
+    pub(crate) async fn has_outlived(&self, history: &str) -> Result<bool> {
+        for (_, mark) in self.marks().await? {
+            if mark.earlier.iter().any(|earlier| earlier == history)
+                && !self.history(&mark.history).objects().await?.numbers.is_empty()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn mark_path(&self, number: u64) -> Path {

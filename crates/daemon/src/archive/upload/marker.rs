@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tracing::info;
 
 use crate::archive::store::{Archive, ArchiveError, Result};
 
@@ -30,33 +31,49 @@ impl MarkerFile {
         serde_json::from_slice(&std::fs::read(&self.0).ok()?).ok()
     }
 
-    /// Returns the names of all histories of the archive. Blocks on the disk.
+    /// Returns the names of all histories of the archive. The one that was written from here may have been deleted for its
+    /// age, by another daemon that writes a later one. Blocks on the disk.
     ///
     /// # Errors
-    /// The archive does not answer, or lacks the history that was written there.
+    /// The archive does not answer, or is not the one that was written from here.
     pub(super) async fn histories(&self, archive: &Archive) -> Result<Vec<String>> {
         let histories = archive.histories().await?;
-        match self.missing_from(archive.url(), &histories) {
-            None => Ok(histories),
-            Some(why) => {
-                let (url, what) =
-                    (archive.url().to_owned(), "looking for its last history".to_owned());
-                Err(ArchiveError::Away { url, what, why })
+        let marker = self.read().filter(|marker| marker.url == archive.url());
+        let missing = marker.map(|marker| marker.history).filter(|name| !histories.contains(name));
+        if let Some(history) = missing {
+            if !archive.has_outlived(&history).await? {
+                return Err(self.away(archive, &history));
             }
+            info!(
+                history,
+                "the archive has a later history than the last one from here, which was too old"
+            );
+        }
+        Ok(histories)
+    }
+
+    /// Checks that the archive has these histories, to which this daemon has just written: its mount may have gone and
+    /// come back between any two requests. Here one that is deleted is missing too, or a file in it would count.
+    ///
+    /// # Errors
+    /// The archive does not answer, or lacks one of them.
+    pub(super) async fn check(&self, archive: &Archive, written: &[&str]) -> Result<()> {
+        let histories = archive.histories().await?;
+        let is_there = |name: &str| histories.iter().any(|history| history == name);
+        match written.iter().find(|name| !is_there(name)) {
+            Some(missing) => Err(self.away(archive, missing)),
+            None => Ok(()),
         }
     }
 
-    fn missing_from(&self, url: &str, histories: &[String]) -> Option<String> {
-        let marker = self.read()?;
-        let is_missing = marker.url == url && !histories.contains(&marker.history);
-        is_missing.then(|| {
-            format!(
-                "history {} is not there, which this daemon wrote: is the directory mounted, and the bucket the \
-                 right one? To begin another history there, remove {}",
-                marker.history,
-                self.0.display()
-            )
-        })
+    fn away(&self, archive: &Archive, missing: &str) -> ArchiveError {
+        let (url, what) = (archive.url().to_owned(), "looking for its last history".to_owned());
+        let why = format!(
+            "history {missing} is not there, which this daemon wrote: is the directory mounted, and the bucket the right \
+             one? To begin another history there, remove {}",
+            self.0.display()
+        );
+        ArchiveError::Away { url, what, why }
     }
 
     /// A history of the archive at `url` was written from here. Blocks on the disk.
@@ -83,21 +100,112 @@ impl MarkerFile {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
 
-    #[test]
-    fn an_archive_without_its_history_is_noticed() {
+    use csa_provider::binlog::GtidSet;
+    use object_store::memory::InMemory;
+
+    use super::super::retention;
+    use super::*;
+    use crate::archive::index::tests::index;
+    use crate::archive::index::{FORMAT, HistoryMark};
+    use crate::archive::store::ArchivedHistory;
+    use crate::host::micros_of;
+
+    fn archive(channel: &str) -> Archive {
+        Archive::over(Arc::new(InMemory::new()), channel)
+    }
+
+    async fn begin(archive: &Archive, history: &str) -> ArchivedHistory {
+        let mark = HistoryMark {
+            format: FORMAT,
+            channel: "shop".to_owned(),
+            history: history.to_owned(),
+            begins_after: GtidSet::new(),
+            written: String::new(),
+            reason: String::new(),
+            earlier: Vec::new(),
+        };
+        archive.begin(&mark).await.expect("begun")
+    }
+
+    /// Returns the histories that a daemon finds which wrote `written` last; `None` if it waits for a mount.
+    async fn found(archive: &Archive, written: &str) -> Option<Vec<String>> {
         let directory = tempfile::tempdir().expect("a directory");
         let file = MarkerFile::in_directory(directory.path());
-        let all = ["a".to_owned(), "b".to_owned()];
-        assert_eq!(file.missing_from("file:///x", &[]), None, "nothing was written yet");
-        file.remember("file:///x", "b").expect("written");
-        assert_eq!(file.missing_from("file:///x", &all), None);
-        assert!(
-            file.missing_from("file:///x", &all[..1]).is_some_and(|why| why.contains("mounted"))
-        );
-        assert_eq!(file.missing_from("file:///y", &[]), None, "another place");
-        file.remember("file:///x", "a").expect("written");
-        assert_eq!(file.missing_from("file:///x", &all[..1]), None);
+        file.remember(archive.url(), written).expect("written");
+        assert!(file.is_of(archive.url()));
+        match file.histories(archive).await {
+            Ok(histories) => Some(histories),
+            Err(error) => {
+                assert!(error.to_string().contains("mounted"), "{error}");
+                None
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_archive_without_its_history_is_noticed() {
+        let archive = archive("shop");
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = MarkerFile::in_directory(directory.path());
+        assert!(file.histories(&archive).await.is_ok_and(|found| found.is_empty()), "a new one");
+        file.remember("file:///another/shop", "b").expect("written");
+        assert!(file.histories(&archive).await.is_ok(), "another place");
+        assert_eq!(found(&archive, "b").await, None);
+        // One that was begun in the place of the mount, or is another channel's.
+        begin(&archive, "a").await.publish(&index(1, "", "")).await.expect("published");
+        assert_eq!(found(&archive, "b").await, None);
+        begin(&archive, "c").await.publish(&index(1, "", "")).await.expect("published");
+        assert_eq!(found(&archive, "b").await, None);
+        assert_eq!(found(&archive, "a").await, Some(vec!["a".to_owned(), "c".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn a_history_that_retention_has_deleted_is_not_missing() {
+        let archive = archive("shop");
+        let first = begin(&archive, "a").await;
+        first.publish(&index(1, "", "")).await.expect("published");
+        let second = begin(&archive, "b").await;
+        // Only its mark is there: the mount went before its first file.
+        first.forget().await.expect("forgotten");
+        assert_eq!(found(&archive, "a").await, None);
+        second.publish(&index(20, "", "")).await.expect("published");
+        assert_eq!(found(&archive, "a").await, Some(vec!["b".to_owned()]));
+        // A third one outlives both.
+        begin(&archive, "c").await.publish(&index(59, "", "")).await.expect("published");
+        second.forget().await.expect("forgotten");
+        for written in ["a", "b", "c"] {
+            assert_eq!(found(&archive, written).await, Some(vec!["c".to_owned()]), "{written}");
+        }
+        assert_eq!(found(&archive, "d").await, None, "nobody has seen it there");
+    }
+
+    #[tokio::test]
+    async fn another_daemon_deletes_the_history_of_this_one() {
+        let archive = archive("shop");
+        begin(&archive, "a").await.publish(&index(1, "", "")).await.expect("published");
+        let second = begin(&archive, "b").await;
+        let now = micros_of("2026-11-26T09:00:00Z").expect("a time");
+        let keep = Some(Duration::from_secs(60));
+        assert_eq!(retention::sweep(&second, keep, now).await.expect("it answers"), 0);
+        second.publish(&index(20, "", "")).await.expect("published");
+        assert_eq!(retention::sweep(&second, keep, now).await.expect("it answers"), 1);
+        assert_eq!(found(&archive, "a").await, Some(vec!["b".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn what_was_just_written_has_to_be_there() {
+        let archive = archive("shop");
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = MarkerFile::in_directory(directory.path());
+        let first = begin(&archive, "a").await;
+        begin(&archive, "b").await.publish(&index(1, "", "")).await.expect("published");
+        assert!(file.check(&archive, &["a", "b"]).await.is_ok());
+        first.forget().await.expect("forgotten");
+        assert!(file.check(&archive, &["b"]).await.is_ok());
+        let why = file.check(&archive, &["a", "b"]).await.expect_err("it is deleted").to_string();
+        assert!(why.contains("history a is not there"), "{why}");
     }
 }

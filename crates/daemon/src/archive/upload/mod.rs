@@ -314,7 +314,7 @@ impl Uploader {
         tail.history.publish(&index).await?;
         // A directory whose mount has gone takes files, too. It may have gone and come back between any two requests:
         // both objects must be where the history is.
-        self.marker.histories(&self.archive).await?;
+        self.marker.check(&self.archive, &[&tail.history.name]).await?;
         if !is_planted(Bug::MountTrusted) {
             self.check_published(tail, &index).await?;
         }
@@ -369,7 +369,7 @@ impl Uploader {
     /// Finds the end of the archive, and decides how it continues.
     async fn tail(&mut self) -> Result<ArchiveTail> {
         let last = self.marker.histories(&self.archive).await?.pop();
-        let Some(last) = last else { return self.begin(String::new()).await };
+        let Some(last) = last else { return self.begin(None, String::new()).await };
         let history = self.archive.history(&last);
         let end = history.end().await?;
         if let Some(index) = &end.without_file {
@@ -383,10 +383,10 @@ impl Uploader {
         let missing = match self.decide(&end.archived).await {
             Ok(_) if is_planted(Bug::ArchiveGapUnnoticed) => GtidSet::new(),
             Ok(missing) => missing,
-            Err(why) => return self.begin(why).await,
+            Err(why) => return self.begin(Some(&last), why).await,
         };
         if let Some(why) = overlap::difference(&self.store, &history, &end, &self.status).await? {
-            return self.begin(why).await;
+            return self.begin(Some(&last), why).await;
         }
         if !missing.is_empty() {
             self.status.lost(&missing);
@@ -428,8 +428,8 @@ impl Uploader {
         }
     }
 
-    /// Begins a history with what the relay store has.
-    async fn begin(&self, reason: String) -> Result<ArchiveTail> {
+    /// Begins a history after `last` with what the relay store has.
+    async fn begin(&self, last: Option<&str>, reason: String) -> Result<ArchiveTail> {
         let now = rfc3339(SystemClock.now_micros());
         let begins_after = self.store.passed_over();
         if !reason.is_empty() {
@@ -442,10 +442,12 @@ impl Uploader {
             begins_after: begins_after.clone(),
             written: now,
             reason,
+            earlier: Vec::new(),
         };
         let history = self.archive.begin(&mark).await?;
         // It is remembered only if it begins where the last one is.
-        self.marker.histories(&self.archive).await?;
+        let both: Vec<&str> = last.into_iter().chain([history.name.as_str()]).collect();
+        self.marker.check(&self.archive, &both).await?;
         Ok(ArchiveTail {
             history,
             archived: begins_after,

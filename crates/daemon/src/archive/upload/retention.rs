@@ -99,6 +99,7 @@ mod tests {
             begins_after: GtidSet::new(),
             written: String::new(),
             reason: String::new(),
+            earlier: Vec::new(),
         };
         let history = archive.begin(&mark).await.expect("begun");
         let keep = Some(Duration::from_secs(9 * 60));
