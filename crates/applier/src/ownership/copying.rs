@@ -46,7 +46,7 @@ pub struct CopyClaim {
 pub struct CopyState {
     /// The source's `server_uuid`.
     pub source_uuid: String,
-    /// A digest of all definitions of the source, as they were at the begin.
+    /// A digest of all definitions of the source, as they were at the begin, in the copy's own form.
     pub definitions: u64,
     /// The transactions that no chunk lacks.
     pub executed: GtidSet,

@@ -12,7 +12,7 @@ use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::server::link::Side;
 use tokio::time::Instant;
 
-use super::begin::{Begun, Interrupted, all_rows, choose, look_at};
+use super::begin::{Begun, Interrupted, all_rows, begins_again, choose, look_at};
 use super::chunked::{self, Chunked};
 use super::copying::{CopiedRows, Copying, Report};
 use super::definitions::{self, ProgramKind, qualified};
@@ -155,8 +155,11 @@ impl Again<'_> {
         let begun = self.read(state.executed.clone()).await?;
         let (another, _) = look_at(&mut self.copying.watcher, &state).await?;
         // Without its tables nothing is copied yet, and the channel may have changed those that it made meanwhile.
-        let is_lost = another.is_some() || !state.has_tables;
-        if is_lost || begun.definitions.digest() != state.definitions {
+        if another.is_some() || !state.has_tables {
+            return self.begin_first().await;
+        }
+        if let Some(why) = begun.definitions.difference(state.definitions) {
+            begins_again(why);
             return self.begin_first().await;
         }
         // The channel has applied a statement that made one, and rows of chunks would fire it.

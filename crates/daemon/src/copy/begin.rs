@@ -6,10 +6,10 @@ use std::time::Duration;
 use csa_applier::{CopyClaim, CopyRange, CopyState};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
-use tracing::info;
+use tracing::warn;
 
 use super::chunked::{self, Chunked};
-use super::definitions::{self, Definitions, Program};
+use super::definitions::{self, CHANGED, Definitions, Program};
 use super::end::keeping;
 use super::error::{CopyError, Result};
 use super::later::Later;
@@ -162,8 +162,6 @@ pub(super) async fn interrupted(
     source: &mut VerifySession,
 ) -> Result<Option<Interrupted>> {
     let Some(state) = claim.state().await? else { return Ok(None) };
-    let begins_again =
-        |why: &str| info!("the interrupted copy can't continue, and begins again: {why}");
     let (another, purged) = look_at(source, &state).await?;
     if let Some(why) = another.or(purged) {
         begins_again(why);
@@ -174,15 +172,23 @@ pub(super) async fn interrupted(
         claim.unfinished().await?.into_iter().map(TableName::from).collect();
     let tables = ranges.iter().map(|range| range.table.clone().into()).collect();
     let begun = begun_before(options, selection, source, state, made, tables);
-    let Some(begun) = keeping(claim, begun).await? else {
-        begins_again("definitions on the source have changed");
-        return Ok(None);
+    let begun = match keeping(claim, begun).await? {
+        Ok(begun) => begun,
+        Err(why) => {
+            begins_again(why);
+            return Ok(None);
+        }
     };
     Ok(Some(Interrupted { begun, ranges, epoch, has_rounds: false, deletes: false }))
 }
 
+/// Says that what an interrupted copy has done is lost.
+pub(super) fn begins_again(why: &str) {
+    warn!("the interrupted copy can't continue, and begins again: {why}");
+}
+
 /// Reads again what an interrupted copy began with: it made the tables `made`, and those of them in `chunked` in
-/// chunks. Returns `None` if something is defined in another way by now.
+/// chunks. Returns the reason if something is defined in another way by now.
 async fn begun_before(
     options: &CopyOptions,
     selection: &dyn TableSelection,
@@ -190,23 +196,24 @@ async fn begun_before(
     state: CopyState,
     made: BTreeSet<TableName>,
     chunked: BTreeSet<TableName>,
-) -> Result<Option<Begun>> {
+) -> Result<std::result::Result<Begun, &'static str>> {
     let mut plan = plan::read(options, source, selection, &Scope::default(), &made).await?;
     // What was made on the source meanwhile comes with the stream.
     plan.tables.retain(|name, _| made.contains(name));
     let names: Vec<TableName> = plan.tables.keys().cloned().collect();
     let definitions = definitions::read(source, &plan.schemas, &names, &chunked).await;
     let definitions = match definitions {
-        Err(error) if !error.is_definition_change() => return Err(error.into()),
-        other => other.ok().filter(|found| found.digest() == state.definitions),
+        Err(error) if error.is_definition_change() => return Ok(Err(CHANGED)),
+        read => read?,
     };
-    let Some(definitions) = definitions.filter(|_| names.len() == made.len()) else {
-        return Ok(None);
-    };
+    let is_one_gone = (names.len() != made.len()).then_some(CHANGED);
+    if let Some(why) = definitions.difference(state.definitions).or(is_one_gone) {
+        return Ok(Err(why));
+    }
     let rows = all_rows(source, &plan).await?;
     let cascading = chunked::cascading(source).await?;
     let chunked = Chunked { tables: chunked, cascading, why_none: None };
-    Ok(Some(Begun { plan, chunked, definitions, rows, executed: state.executed }))
+    Ok(Ok(Begun { plan, chunked, definitions, rows, executed: state.executed }))
 }
 
 /// Returns the reason why chunks of this source do not fit to those of the interrupted copy, and the reason why a

@@ -4,6 +4,7 @@
 //! any gets its foreign keys. Views, triggers and events come last: a trigger would fire for copied rows.
 
 mod collation;
+mod digest;
 mod elements;
 mod event;
 mod program;
@@ -13,11 +14,11 @@ mod view_order;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use collation::with_collations;
 use csa_provider::sql_text::identifier;
 
+pub(super) use digest::CHANGED;
 pub(super) use program::{Program, ProgramKind};
 pub(super) use table::{additions, qualified, unnumbered};
 
@@ -58,17 +59,6 @@ impl Definitions {
 
     fn unnumbered(&self) -> Vec<String> {
         self.before.iter().map(|text| table::unnumbered(text)).collect()
-    }
-
-    /// Returns a number that another release of this program may not return for the same definitions.
-    pub(super) fn digest(&self) -> u64 {
-        let Self { before: _, indexes, unique, foreign_keys, programs } = self;
-        let mut hasher = DefaultHasher::new();
-        (self.unnumbered(), indexes, unique, foreign_keys).hash(&mut hasher);
-        for program in programs {
-            (program.to_string(), &program.text).hash(&mut hasher);
-        }
-        hasher.finish()
     }
 }
 
