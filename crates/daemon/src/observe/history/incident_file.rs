@@ -45,7 +45,9 @@ impl IncidentFile {
 
     /// Returns where to write, if that is due.
     pub(super) fn due(&mut self, second: u64) -> Option<PathBuf> {
-        if !self.is_due || second < self.next {
+        // The clock may have been set back since the disk refused.
+        let pauses = self.next.checked_sub(second).is_some_and(|left| (1..=PAUSE).contains(&left));
+        if !self.is_due || pauses {
             return None;
         }
         self.is_due = false;
@@ -138,5 +140,8 @@ mod tests {
         file.refused(1);
         assert_eq!((file.due(2), file.due(61)), (None, Some(path)));
         assert_eq!(file.due(62), None, "it is written");
+        file.refused(5000);
+        assert_eq!(file.due(5001), None);
+        assert!(file.due(100).is_some(), "the clock was set back");
     }
 }

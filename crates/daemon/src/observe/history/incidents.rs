@@ -130,7 +130,8 @@ impl IncidentLog {
             return false;
         }
         let first = match self.suspected {
-            Some((suspected, first)) if suspected == state => first,
+            // A later one is from before the clock was set back.
+            Some((suspected, first)) if suspected == state && first <= second => first,
             _ => second,
         };
         self.suspected = Some((state, first));
@@ -252,6 +253,16 @@ mod tests {
             log.take(6, &view(ChannelState::Paused, 0, None)),
             "an operator's act counts at once"
         );
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_hides_no_incident() {
+        let mut log = IncidentLog::default();
+        assert!(!log.take(5000, &view(AWAY, 0, None)));
+        for (second, is_noted) in [(100, false), (101, false), (102, true)] {
+            assert_eq!(log.take(second, &view(AWAY, 0, None)), is_noted, "{second}");
+        }
+        assert_eq!(log.entries().map(|entry| entry.began).collect::<Vec<_>>(), [100]);
     }
 
     #[test]

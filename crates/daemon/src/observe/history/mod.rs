@@ -1,6 +1,7 @@
 //! The last hour of every channel, one sample a second, for the status page. Incidents, and the samples in less
 //! detail, are also kept on disk.
 
+mod clock;
 mod errors;
 mod incident_file;
 mod incidents;
@@ -23,6 +24,7 @@ use tracing::{debug, warn};
 
 use crate::host::{Failure, now_micros};
 use crate::observe::view::ChannelView;
+use clock::SampleClock;
 pub(crate) use incidents::IncidentsView;
 pub(crate) use recent::RecentView;
 pub(crate) use series::HistoryView;
@@ -54,15 +56,15 @@ pub(crate) fn start(
     stop: CancellationToken,
 ) -> Result<(), Failure> {
     let run = move || {
-        // Counted by the monotonic clock, so that setting the clock has no effect.
-        let (start, started) = (now_micros() / 1_000_000, Instant::now());
+        let now = || now_micros() / 1_000_000;
+        let (mut clock, started) = (SampleClock::new(now()), Instant::now());
         loop {
             let (views, ours): (Vec<_>, Vec<_>) = measure().into_iter().unzip();
             // A channel that ends with the process has no incident.
             if stop.is_cancelled() {
                 break;
             }
-            let second = start + started.elapsed().as_secs();
+            let second = clock.second(now(), started.elapsed());
             history.take(second, &views);
             let ours = views.iter().zip(ours).filter(|(_, is_ours)| *is_ours);
             history.keep(second, ours.map(|(view, _)| view.channel_name.as_str()));

@@ -87,6 +87,15 @@ impl SampleFile {
         }
     }
 
+    /// Forgets what is later than `second`, on disk with the next lines.
+    pub(super) fn forget_after(&mut self, second: u64) {
+        self.current.take_if(|line| line.second > second);
+        self.kept.retain(|line| line.second <= second);
+        self.unwritten = self.unwritten.min(self.kept.len());
+        // One line more replaces the file.
+        self.lines = LINES_MAX;
+    }
+
     fn end_line(&mut self) {
         let Some(line) = self.current.take() else { return };
         self.has_begun = true;
@@ -216,6 +225,29 @@ mod tests {
         assert_eq!(failed, 10);
         assert!(read(folder.path(), 9_000).is_empty(), "the clock was set back");
         assert!(read(folder.path(), 40_000).is_empty(), "long ago");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_leaves_no_line_of_the_future() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut file = SampleFile::of(Some(folder.path()));
+        for second in 10_000..10_500 {
+            file.take(sample(second));
+            write(&mut file, false);
+        }
+        file.forget_after(10_170);
+        for second in 10_200..10_300 {
+            file.take(sample(second));
+            write(&mut file, false);
+        }
+        assert!(write(&mut file, true));
+        let samples = read(folder.path(), 10_299);
+        assert_eq!(samples.last().map(|last| last.second), Some(10_299));
+        // The line that ends with second 10,179 is one of the future in part.
+        let has = |second| samples.iter().any(|sample| sample.second == second);
+        assert!(has(10_000) && has(10_169) && !has(10_170) && !has(10_199) && has(10_200));
+        assert!(samples.is_sorted_by(|one, next| one.second < next.second));
+        assert_eq!(read(folder.path(), 10_500).len(), samples.len(), "none is left over");
     }
 
     #[test]

@@ -78,6 +78,29 @@ fn what_was_slept_through_is_not_known() {
 }
 
 #[test]
+fn a_clock_that_was_set_back_begins_again_after_a_gap() {
+    let history = History::default();
+    // One transaction in each second, whatever the clock shows.
+    let seconds = (10_000..10_500).chain(10_200..10_300);
+    for (applied, second) in seconds.enumerate() {
+        history.take(second, &[view(applied as u64)]);
+    }
+    let answer = answer(&history, "300");
+    assert_eq!(answer["now"], 10_299);
+    let lag = tail(&answer, "lag_seconds", 300);
+    assert!(lag[170].is_number() && lag[200].is_number(), "{lag:?}");
+    assert!(lag[171..200].iter().all(Value::is_null), "{lag:?}");
+    let rates = tail(&answer, "applied_transactions_per_second", 300);
+    assert!(rates.iter().all(|rate| rate.is_null() || *rate == 1.0), "{rates:?}");
+    assert_eq!(rates[201..], vec![json!(1.0); 99]);
+    // A little is waited for.
+    for second in [10_298, 10_297, 10_299] {
+        history.take(second, &[view(9999)]);
+    }
+    assert_eq!(history.tracks.lock()[0].newest(), Some(10_299));
+}
+
+#[test]
 fn an_hour_is_kept_and_no_more() {
     let history = History::default();
     for second in 20_000..30_000 {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use csa_applier::SessionState;
 
 use super::SECONDS_MAX;
+use super::clock::TOLERANCE;
 use super::errors::ErrorLog;
 use super::incident_file::IncidentFile;
 use super::incidents::IncidentLog;
@@ -19,6 +20,9 @@ const SAMPLES: usize = SECONDS_MAX as usize + 60;
 /// Workers' states are kept for a shorter time, and for a limited number of workers.
 pub(super) const WORKER_SECONDS: u64 = 300;
 const WORKERS: usize = 64;
+/// Seconds without a sample before a clock that was set back. Totals have grown since then, and no rate is shown across
+/// a gap that is as long as this.
+const GAP: u64 = 30;
 /// A worker without a group.
 const IDLE: u8 = b'.';
 /// It is not known what the workers do.
@@ -68,10 +72,14 @@ impl Track {
         self.samples.iter()
     }
 
-    /// Ignores a second that has a sample already.
+    /// Ignores a second that has a sample already. Samples of a time that is still to come are forgotten: the clock was
+    /// set back.
     pub(super) fn take(&mut self, second: u64, view: &ChannelView) {
-        if self.newest().is_some_and(|newest| newest >= second) {
-            return;
+        if let Some(ahead) = self.newest().and_then(|newest| newest.checked_sub(second)) {
+            if ahead <= TOLERANCE {
+                return;
+            }
+            self.forget_after(second.saturating_sub(GAP));
         }
         if self.samples.len() == SAMPLES {
             self.samples.pop_front();
@@ -102,6 +110,12 @@ impl Track {
         self.workers.push_back((second, doing(view)));
         self.errors.take(second, view);
         self.file.is_due |= self.incidents.take(second, view);
+    }
+
+    fn forget_after(&mut self, second: u64) {
+        self.samples.retain(|sample| sample.second <= second);
+        self.workers.retain(|(at, _)| *at <= second);
+        self.sample_file.forget_after(second);
     }
 
     /// A row for each worker that had a group: its number, and a character for each second of the
