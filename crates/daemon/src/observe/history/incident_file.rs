@@ -32,8 +32,7 @@ impl IncidentFile {
         Self { path, ..Self::default() }
     }
 
-    /// Returns what is there. The file only informs, so a damaged one stops nothing: the next incident
-    /// replaces it.
+    /// Returns what is there. The file only informs, so damage stops nothing: the next incident replaces it.
     pub(super) fn read(&self) -> Vec<Incident> {
         let Some(path) = &self.path else { return Vec::new() };
         read(path).unwrap_or_else(|error| {
@@ -61,16 +60,27 @@ impl IncidentFile {
     }
 }
 
-/// Returns nothing where there is no file.
+/// Returns nothing where there is no file. A line that was cut off, or that another version wrote, costs no other.
 fn read(path: &Path) -> io::Result<Vec<Incident>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         file => file?,
     };
     make_private(path);
-    let mut text = String::new();
-    file.take(BYTES_MAX).read_to_string(&mut text)?;
-    text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+    let mut text = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut text)?;
+    let (mut incidents, mut errors) = (Vec::new(), Vec::new());
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        match serde_json::from_slice(line) {
+            Ok(incident) => incidents.push(incident),
+            Err(error) => errors.push(error),
+        }
+    }
+    if let Some(error) = errors.first() {
+        let (path, lines) = (path.display(), errors.len());
+        warn!(%path, lines, %error, "some incidents of earlier are not shown: their lines can't be read");
+    }
+    Ok(incidents)
 }
 
 /// Replaces the file as a whole, so that a crash leaves the old one or the new one. It is not synced: a power
@@ -116,17 +126,22 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_passed_over() {
+    fn a_damaged_line_is_passed_over() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("incidents.jsonl");
         let file = IncidentFile::of(Some(folder.path().to_owned()));
-        write(&path, [incident(1), incident(2)].iter()).expect("written");
+        let all = [incident(1), incident(2), incident(3)];
+        write(&path, all.iter()).expect("written");
         let whole = fs::read(&path).expect("bytes");
-        for damaged in
-            [&whole[..whole.len() - 9], b"\xff\xfe", b"[]\n", b"{\"state\":\"future\"}\n"]
-        {
-            fs::write(&path, damaged).expect("written");
-            assert!(file.read().is_empty());
+        fs::write(&path, &whole[..whole.len() - 9]).expect("written");
+        assert_eq!(file.read(), all[..2], "a crash has cut the last one off");
+        let lines: Vec<&[u8]> = whole.split(|byte| *byte == b'\n').collect();
+        let damages: [&[u8]; 5] = [b"\xff\xfe", b"[]", b"{\"state\":\"future\"}", b"7", b""];
+        for damage in damages {
+            fs::write(&path, [lines[0], damage, lines[2]].join(&b'\n')).expect("written");
+            assert_eq!(file.read(), [incident(1), incident(3)], "{damage:?}");
+            fs::write(&path, damage).expect("written");
+            assert_eq!(file.read(), [], "{damage:?}");
         }
     }
 
