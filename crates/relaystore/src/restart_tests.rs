@@ -118,6 +118,28 @@ async fn reception_resumes_without_knowing_the_target() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_emptied_store_has_nothing_for_a_target_that_is_made_again() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let options = options(directory.path());
+    RelayStore::empty(&options).expect("nothing is there yet");
+    let (store, _) = reopen(directory.path(), &GtidSet::new());
+    let mut inlet = store.inlet();
+    write(&mut inlet, (1..=9).map(|gno| (gno, body()))).await;
+    drop(inlet);
+    let held = RelayStore::empty(&options);
+    assert!(matches!(held, Err(Error::Locked { .. })), "{held:?}");
+    drop(store);
+    // Otherwise its own 5 to 9 would follow what this target has.
+    let executed = up_to(4);
+    let found = survey(&options, &executed).expect("readable");
+    assert_eq!(found, Some(RelaySurvey { received: up_to(9), follows: true }));
+    RelayStore::empty(&options).expect("emptied");
+    assert_eq!(survey(&options, &executed).expect("readable"), None);
+    let (store, _) = reopen(directory.path(), &executed);
+    assert_eq!(*store.received(), executed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_only_the_target_had_is_known_to_be_passed_over() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = RelayStoreOptions { archived: true, ..options(directory.path()) };

@@ -1,6 +1,5 @@
 //! The relay store of a channel whose target is made again.
 
-use csa_relaystore::disk::RelayPosition;
 use csa_relaystore::disk::{Error, RelayStoreOptions};
 use csa_relaystore::opening::RelayStore;
 
@@ -25,8 +24,7 @@ pub(crate) async fn empty_relay_store(options: &RelayStoreOptions, copier: Copie
         return Ok(());
     }
     let emptied = options.clone();
-    let all = RelayPosition { segment: 0, offset: 0 };
-    let emptied = blocking(move || RelayStore::discard_from(&emptied, all)).await;
+    let emptied = blocking(move || RelayStore::empty(&emptied)).await;
     match emptied.unwrap_or(Ok(())) {
         Ok(()) => Ok(()),
         Err(Error::Locked { .. }) if copier == Copier::Daemon => Ok(()),

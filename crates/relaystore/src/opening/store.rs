@@ -359,6 +359,14 @@ impl RelayStore {
         let directory = Directory::open(options)?;
         recovery::discard_from(&directory, position)
     }
+
+    /// Empties a closed store whose target is made again: what it holds need not follow from the new one.
+    ///
+    /// # Errors
+    /// The store is open, or the disk fails.
+    pub fn empty(options: &RelayStoreOptions) -> Result<()> {
+        Self::discard_from(options, RelayPosition { segment: 0, offset: 0 })
+    }
 }
 
 impl Drop for RelayStore {
