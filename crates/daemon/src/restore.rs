@@ -1,5 +1,7 @@
 //! `restore`: a recording of a source's stream is applied to a target, up to an end, and exactly.
 
+mod folder;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,8 @@ use crate::channel::Supervisor;
 use crate::config::ChannelSettings;
 use crate::host::{Failure, micros_of};
 use crate::observe::view::{ChannelState, ChannelView};
+
+use folder::RestoreFolder;
 
 /// Time between two looks at the channel.
 const LOOK: Duration = Duration::from_millis(200);
@@ -34,6 +38,7 @@ pub(crate) enum Wanted {
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) settings: ChannelSettings,
+    folder: RestoreFolder,
     /// The target's transactions.
     pub(crate) executed: GtidSet,
     pub(crate) extent: Extent,
@@ -59,6 +64,7 @@ pub(crate) async fn plan(
     recorded: RecordedSource,
     wanted: Wanted,
 ) -> Result<Planned, Failure> {
+    let folder = RestoreFolder::at(settings.directory()).map_err(Failure::Input)?;
     let target = csa_applier::preflight(&settings.target, &settings.name)
         .await
         .map_err(|error| Failure::Input(error.to_string()))?;
@@ -86,7 +92,7 @@ pub(crate) async fn plan(
     settings.start_from = csa_applier::StartFrom::Target;
     settings.applier.standby = false;
     settings.until = Some(until);
-    Ok(Planned { settings, executed, extent, is_short })
+    Ok(Planned { settings, folder, executed, extent, is_short })
 }
 
 /// Returns the end of the channel, and whether the recording ends before the moment that is wanted.
@@ -146,7 +152,10 @@ pub(crate) async fn restore(
 ) -> Result<Restored, Failure> {
     let begun = Instant::now();
     let kill = CancellationToken::new();
-    let channel = Arc::new(Supervisor::new(planned.settings, stop.clone(), kill));
+    let Planned { settings, folder, .. } = planned;
+    let wrong = |error| Failure::Runtime(format!("{}: {error}", settings.directory().display()));
+    folder.begin().map_err(wrong)?;
+    let channel = Arc::new(Supervisor::new(settings, stop.clone(), kill));
     channel.start().await;
     let is_whole = loop {
         tokio::select! {
@@ -166,14 +175,15 @@ pub(crate) async fn restore(
     let view = channel.view();
     stop.cancel();
     let finished = channel.finish().await;
-    match (is_whole, &view.last_error) {
-        (false, Some(error)) => Err(Failure::Runtime(error.message.clone())),
-        _ => finished.map_err(Failure::Runtime).map(|()| Restored {
-            view,
-            elapsed: begun.elapsed(),
-            is_whole,
-        }),
+    if let (false, Some(error)) = (is_whole, &view.last_error) {
+        return Err(Failure::Runtime(error.message.clone()));
     }
+    finished.map_err(Failure::Runtime)?;
+    if is_whole {
+        // Nothing in it is needed again. All is applied, also if it can't be removed.
+        drop(folder.remove());
+    }
+    Ok(Restored { view, elapsed: begun.elapsed(), is_whole })
 }
 
 #[cfg(test)]

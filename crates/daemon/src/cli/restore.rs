@@ -1,7 +1,7 @@
 //! `restore`: its command line.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use csa_applier::TargetOptions;
@@ -47,7 +47,6 @@ pub(crate) fn restore(
             return Ok(());
         }
         let target = planned.settings.target.address();
-        let relay = planned.settings.directory().to_owned();
         let stop = StopSignals::listen()?.token();
         let mut screen = RestoreScreen::new(arguments.quiet);
         let restored = restore::restore(planned, stop, |view| screen.show(view)).await;
@@ -55,11 +54,7 @@ pub(crate) fn restore(
         let restored = restored?;
         finished(&restored, &target);
         match restored.is_whole {
-            true => {
-                // Nothing in it is needed again.
-                drop(std::fs::remove_dir_all(relay));
-                Ok(())
-            }
+            true => Ok(()),
             false => Err(Failure::Runtime("stopped; the same command continues".to_owned())),
         }
     })
@@ -104,14 +99,27 @@ fn settings(
         let target = (*settings.target).clone();
         settings.target = TargetOptions { user: user.clone(), password, ..target }.into();
     }
-    let state = arguments.state_dir.clone();
-    let state = state.unwrap_or_else(|| config.daemon.state_dir.join("restore"));
+    let state = state_directory(&config.daemon.state_dir, arguments.state_dir.as_deref())?;
     settings.relay.directory = state.join(&settings.name).join("relay");
     Ok(settings)
 }
 
+/// Returns the directory for the folder of the restore.
+fn state_directory(of_daemon: &Path, asked: Option<&Path>) -> Result<PathBuf, Failure> {
+    let Some(asked) = asked else { return Ok(of_daemon.join("restore")) };
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    // An interrupted restore would leave its relay store where the daemon looks for that of the channel.
+    if real(asked) == real(of_daemon) {
+        return Err(Failure::Input(format!(
+            "--state-dir {}: there the daemon keeps the state of its channels; give another --state-dir",
+            asked.display()
+        )));
+    }
+    Ok(asked.to_owned())
+}
+
 fn show_plan(planned: &Planned) {
-    let Planned { settings, executed, extent, is_short } = planned;
+    let Planned { settings, executed, extent, is_short, .. } = planned;
     say!("target {} has {}", settings.target.address(), brief(executed));
     say!("{} ends with {}", settings.source.host, brief(&extent.end));
     if !extent.last_committed.is_empty() {
@@ -192,5 +200,26 @@ fn progress(view: &ChannelView) -> String {
         }
         (ChannelState::Running, None) => format!("{applied} applied{rate}"),
         _ => view.state_detail.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_the_daemon_is_elsewhere() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (state, link) = (folder.path().join("state"), folder.path().join("link"));
+        std::fs::create_dir(&state).expect("created");
+        std::os::unix::fs::symlink(&state, &link).expect("a link");
+        let place = |asked: Option<&Path>| state_directory(&state, asked);
+        assert_eq!(place(None).expect("the default"), state.join("restore"));
+        let other = folder.path().join("other");
+        assert_eq!(place(Some(&other)).expect("another one"), other);
+        for same in [&state, &link] {
+            let said = place(Some(same)).expect_err("the daemon's").to_string();
+            assert!(said.contains("another --state-dir"), "{said}");
+        }
     }
 }

@@ -78,7 +78,7 @@ pub(crate) struct RestoreArguments {
     /// Take a directory of a server's binary log files instead of an archive.
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["archive", "archive_option", "history"])]
     pub(crate) binlogs: Option<PathBuf>,
-    /// Directory for the relay store meanwhile; by default `restore` in `state_dir`.
+    /// Directory for the relay store meanwhile, which is not the daemon's; by default `restore` in `state_dir`.
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) state_dir: Option<PathBuf>,
     /// Say what would be applied, and apply nothing.
