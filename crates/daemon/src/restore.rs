@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::RecordingError;
+use csa_relaystore::disk::{Error, RelayStoreOptions};
+use csa_relaystore::opening::RelayStore;
 use csa_scheduler::until::Until;
 use tokio_util::sync::CancellationToken;
 
 use crate::archive::replay::{Extent, RecordedSource, RecordedUpTo};
 use crate::channel::Supervisor;
 use crate::config::ChannelSettings;
-use crate::host::{Failure, micros_of};
+use crate::host::{Failure, blocking, micros_of};
 use crate::observe::view::{ChannelState, ChannelView};
 
 use folder::RestoreFolder;
@@ -155,6 +157,7 @@ pub(crate) async fn restore(
     let Planned { settings, folder, .. } = planned;
     let wrong = |error| Failure::Runtime(format!("{}: {error}", settings.directory().display()));
     folder.begin().map_err(wrong)?;
+    empty_relay_store(&settings.relay).await?;
     let channel = Arc::new(Supervisor::new(settings, stop.clone(), kill));
     channel.start().await;
     let is_whole = loop {
@@ -184,6 +187,20 @@ pub(crate) async fn restore(
         drop(folder.remove());
     }
     Ok(Restored { view, elapsed: begun.elapsed(), is_whole })
+}
+
+/// Empties the relay store of an earlier attempt. Its target may have been restored to less since, or its recording was
+/// another one, which gives the same GTIDs to other transactions. The target says how far it is, and the recording can
+/// be read again.
+async fn empty_relay_store(options: &RelayStoreOptions) -> Result<(), Failure> {
+    let emptied = options.clone();
+    let emptied = blocking(move || RelayStore::empty(&emptied)).await;
+    emptied.unwrap_or(Ok(())).map_err(|error| match error {
+        Error::Locked { .. } => Failure::Runtime(format!(
+            "{error}: another restore of the channel runs; wait for its end, or give another --state-dir"
+        )),
+        error => Failure::Runtime(format!("the relay store can't be emptied: {error}")),
+    })
 }
 
 #[cfg(test)]
