@@ -289,6 +289,57 @@ async fn a_recording_is_restored_however_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_failed_leaves_nothing_to_a_server_that_is_made_again() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let earlier = source.gtid_executed().await;
+    source.exec("INSERT INTO d.t VALUES (1); INSERT INTO d.t VALUES (2)").await;
+    let daemon = archiving(&source, &target, archive.path()).start();
+    archived(&daemon, &source).await;
+    let failing = Server::start("failing", &[]);
+    restored(&daemon, &failing, &["--until", &earlier]);
+    failing.exec("INSERT INTO d.t VALUES (2)").await;
+    not_restored(&daemon, &failing, &[]);
+    let left = daemon.state_dir().join("restore/test");
+    assert!(left.join("relay").exists(), "for the next attempt");
+    let again = Server::start("again", &[]);
+    let said = restored(&daemon, &again, &["--until", &earlier]);
+    assert_eq!(holds(&said), earlier);
+    assert_eq!(again.value::<u8>("SELECT COUNT(*) FROM d.t").await, 0);
+    assert!(!left.exists(), "it is removed at the end");
+    // The first one continues where it was.
+    failing.exec("DELETE FROM d.t WHERE id = 2").await;
+    restored(&daemon, &failing, &[]);
+    compare(&source, &failing).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_removes_only_what_it_has_made() {
+    let (source, target) = Server::pair(&[], &[]);
+    let (archive, place) = (folder(), folder());
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = archiving(&source, &target, archive.path()).start();
+    archived(&daemon, &source).await;
+    let server = Server::start("restored", &[]);
+    let of_daemon = daemon.state_dir().display().to_string();
+    let identity = || std::fs::read(daemon.state_dir().join("test/replica_uuid"));
+    let before = identity().expect("the daemon's");
+    let said = not_restored(&daemon, &server, &["--state-dir", &of_daemon]);
+    assert!(said.contains(&of_daemon) && said.contains("another --state-dir"), "{said}");
+    assert_eq!(identity().expect("still there"), before);
+    // The channel's state of another daemon.
+    let (own, other) = (place.path().join("own"), place.path().join("other"));
+    std::fs::create_dir_all(other.join("test/relay")).expect("created");
+    let said = not_restored(&daemon, &server, &["--state-dir", &other.display().to_string()]);
+    assert!(said.contains("other/test") && said.contains("another --state-dir"), "{said}");
+    assert!(other.join("test/relay").exists());
+    restored(&daemon, &server, &["--state-dir", &own.display().to_string()]);
+    assert!(own.exists() && !own.join("test").exists(), "{:?}", files(&own));
+    compare(&source, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_commands_of_the_document_work() {
     let (source, target) = Server::pair(&[], &[]);
     let (archive, exported, binlogs) = (folder(), folder(), folder());
