@@ -5,6 +5,7 @@ mod folder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use csa_applier::{TargetFacts, TargetGtids};
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::RecordingError;
 use csa_relaystore::disk::{Error, RelayStoreOptions};
@@ -12,7 +13,7 @@ use csa_relaystore::opening::RelayStore;
 use csa_scheduler::until::Until;
 use tokio_util::sync::CancellationToken;
 
-use crate::archive::replay::{Extent, RecordedSource, RecordedUpTo};
+use crate::archive::replay::{Extent, FoundRecording, Goal, RecordedPlace, RecordedUpTo};
 use crate::channel::Supervisor;
 use crate::config::ChannelSettings;
 use crate::host::{Failure, blocking, micros_of};
@@ -36,6 +37,16 @@ pub(crate) enum Wanted {
     Before(GtidSet),
 }
 
+impl Wanted {
+    const fn goal(&self) -> Goal<'_> {
+        match self {
+            Self::Everything => Goal::Everything,
+            Self::BeforeTime(_) => Goal::Moment,
+            Self::After(set) | Self::Before(set) => Goal::Gtids(set),
+        }
+    }
+}
+
 /// A restore that is known to be possible.
 #[derive(Debug)]
 pub(crate) struct Planned {
@@ -46,6 +57,8 @@ pub(crate) struct Planned {
     pub(crate) extent: Extent,
     /// The recording ends before the moment that is wanted.
     pub(crate) is_short: bool,
+    /// The history that was chosen among several of the archive.
+    pub(crate) one_of_several: Option<String>,
 }
 
 /// The end of a restore.
@@ -63,30 +76,30 @@ pub(crate) struct Restored {
 /// The target refuses a channel, or the recording lacks what is needed.
 pub(crate) async fn plan(
     mut settings: ChannelSettings,
-    recorded: RecordedSource,
+    place: RecordedPlace,
     wanted: Wanted,
 ) -> Result<Planned, Failure> {
     let folder = RestoreFolder::at(settings.directory()).map_err(Failure::Input)?;
     let target = csa_applier::preflight(&settings.target, &settings.name)
         .await
         .map_err(|error| Failure::Input(error.to_string()))?;
-    let executed = match target.checkpoint {
-        Some(checkpoint) => checkpoint.executed,
-        None => target.gtid_executed,
-    };
+    let executed = executed(&settings, target);
     let input = |error: String| Failure::Input(error);
-    let mut stream = recorded.open().map_err(|error| input(error.to_string()))?;
-    let extent = stream.extent(&executed).await.map_err(|error| match error {
+    let failure = |error| match error {
         RecordingError::Away(why) => Failure::Runtime(why),
         error => Failure::Input(error.to_string()),
-    })?;
-    let name = recorded.name();
+    };
+    let found = place.find(&executed, wanted.goal()).await.map_err(failure)?;
+    let FoundRecording { source, one_of_several } = found;
+    let mut stream = source.open().map_err(|error| input(error.to_string()))?;
+    let extent = stream.extent(&executed).await.map_err(failure)?;
+    let name = source.name();
     let (until, is_short) = until(&name, wanted, &executed, &extent).map_err(input)?;
     // Names the recording where a channel names its source, and is never connected to.
     settings.source.host = name;
     settings.source.failover = Vec::new();
     settings.source.semi_sync = false;
-    settings.recorded = Some(RecordedUpTo { source: recorded, end: extent.end.clone() });
+    settings.recorded = Some(RecordedUpTo { source, end: extent.end.clone() });
     settings.archive = None;
     settings.relay.archived = false;
     settings.copies_first = false;
@@ -94,7 +107,22 @@ pub(crate) async fn plan(
     settings.start_from = csa_applier::StartFrom::Target;
     settings.applier.standby = false;
     settings.until = Some(until);
-    Ok(Planned { settings, folder, executed, extent, is_short })
+    Ok(Planned { settings, folder, executed, extent, is_short, one_of_several })
+}
+
+/// Returns everything that the target has of the source.
+fn executed(settings: &ChannelSettings, target: TargetFacts) -> GtidSet {
+    match target.checkpoint {
+        None => target.gtid_executed,
+        Some(checkpoint) => {
+            let mut executed = checkpoint.executed;
+            // Under the source's GTIDs, the checkpoint's row may be older.
+            if settings.target.gtids == TargetGtids::Source {
+                executed.union(&target.gtid_executed);
+            }
+            executed
+        }
+    }
 }
 
 /// Returns the end of the channel, and whether the recording ends before the moment that is wanted.

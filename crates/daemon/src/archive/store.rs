@@ -121,7 +121,7 @@ impl Archive {
     }
 
     /// Returns the marks of all histories by their numbers.
-    async fn marks(&self) -> Result<Vec<(u64, HistoryMark)>> {
+    pub(super) async fn marks(&self) -> Result<Vec<(u64, HistoryMark)>> {
         let mut marks = Vec::new();
         for object in self.list(&self.root.clone().join(layout::HISTORIES)).await? {
             let number = object.location.filename().and_then(layout::index_number);

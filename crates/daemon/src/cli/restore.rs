@@ -10,7 +10,7 @@ use csa_provider::server::link::Password;
 
 use super::archive::{location, only};
 use super::output::say;
-use crate::archive::replay::RecordedSource;
+use crate::archive::replay::RecordedPlace;
 use crate::cli::arguments::{RestoreArguments, RestoreEnd};
 use crate::config::{ChannelSettings, Config};
 use crate::host::{Failure, StopSignals, counted, logging, runtime};
@@ -29,7 +29,7 @@ pub(crate) fn restore(
 ) -> Result<(), Failure> {
     let config = Config::load(path)?;
     let chosen = only(&config, channel)?;
-    let recorded = recorded(chosen, arguments)?;
+    let place = place(chosen, arguments)?;
     let settings = settings(&config, chosen, arguments)?;
     let wanted = match (&arguments.until, &arguments.before) {
         (Some(RestoreEnd::Time(time)), _) => Wanted::BeforeTime(*time),
@@ -40,13 +40,14 @@ pub(crate) fn restore(
     // Warnings and errors of the channel, and nothing that the lines below say.
     logging::init("warn", config.daemon.log_format)?;
     runtime()?.block_on(async {
-        let planned = restore::plan(settings, recorded, wanted).await?;
+        let planned = restore::plan(settings, place, wanted).await?;
         show_plan(&planned);
         if arguments.plan {
             say!("nothing was applied");
             return Ok(());
         }
         let target = planned.settings.target.address();
+        let again = again(&planned);
         let stop = StopSignals::listen()?.token();
         let mut screen = RestoreScreen::new(arguments.quiet);
         let restored = restore::restore(planned, stop, |view| screen.show(view)).await;
@@ -55,19 +56,19 @@ pub(crate) fn restore(
         finished(&restored, &target);
         match restored.is_whole {
             true => Ok(()),
-            false => Err(Failure::Runtime("stopped; the same command continues".to_owned())),
+            false => Err(Failure::Runtime(format!("stopped; {again} continues"))),
         }
     })
 }
 
-fn recorded(
+fn place(
     channel: &ChannelSettings,
     arguments: &RestoreArguments,
-) -> Result<RecordedSource, Failure> {
+) -> Result<RecordedPlace, Failure> {
     if let Some(directory) = &arguments.binlogs {
-        return Ok(RecordedSource::Binlogs(directory.clone()));
+        return Ok(RecordedPlace::Binlogs(directory.clone()));
     }
-    Ok(RecordedSource::Archive {
+    Ok(RecordedPlace::Archive {
         location: location(channel, &arguments.place)?,
         channel: channel.name.clone(),
         history: arguments.place.history.clone(),
@@ -119,8 +120,11 @@ fn state_directory(of_daemon: &Path, asked: Option<&Path>) -> Result<PathBuf, Fa
 }
 
 fn show_plan(planned: &Planned) {
-    let Planned { settings, executed, extent, is_short, .. } = planned;
+    let Planned { settings, executed, extent, is_short, one_of_several, .. } = planned;
     say!("target {} has {}", settings.target.address(), brief(executed));
+    if let Some(history) = one_of_several {
+        say!("applying history {history}; if this is interrupted, {} continues", again(planned));
+    }
     say!("{} ends with {}", settings.source.host, brief(&extent.end));
     if !extent.last_committed.is_empty() {
         say!("its last transaction was committed at {}", extent.last_committed);
@@ -130,6 +134,14 @@ fn show_plan(planned: &Planned) {
     }
     if let Some(until) = &settings.until {
         say!("applying until {until}");
+    }
+}
+
+/// Returns the command that continues when this one is interrupted.
+fn again(planned: &Planned) -> String {
+    match &planned.one_of_several {
+        None => "the same command".to_owned(),
+        Some(history) => format!("the same command with --history {history}"),
     }
 }
 

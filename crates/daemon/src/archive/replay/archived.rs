@@ -5,7 +5,8 @@ use csa_provider::source::{Recording, RecordingError};
 
 use super::FileReader;
 use super::choice::{Bisection, gap};
-use crate::archive::index::FileIndex;
+use super::histories::{Candidate, Goal, choose};
+use crate::archive::index::{FileIndex, HistoryMark};
 use crate::archive::store::{Archive, ArchivedHistory};
 
 type Result<T> = std::result::Result<T, RecordingError>;
@@ -21,37 +22,86 @@ pub(crate) struct Extent {
     pub(crate) server_version: String,
 }
 
-/// An archive as a recording.
+/// One history of an archive as a recording.
 #[derive(Debug)]
 pub(crate) struct ArchivedStream {
-    archive: Archive,
-    /// The history that is wanted.
-    wanted: Option<String>,
+    history: ArchivedHistory,
     at: Option<Place>,
 }
 
 /// The file that is read.
 #[derive(Debug)]
 struct Place {
-    history: ArchivedHistory,
     /// Its number, or that of the next one if none is open.
     number: u64,
     reader: Option<Box<FileReader>>,
     server: (String, String),
 }
 
+/// The name of the history to restore from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ChosenHistory {
+    pub(super) name: String,
+    /// It was chosen among several. Later it may be in doubt which one this was.
+    pub(super) is_one_of_several: bool,
+}
+
+/// Chooses the history for a target that has `received`: the `wanted` one, or the newest unless that is in doubt.
+pub(super) async fn choose_history(
+    archive: &Archive,
+    wanted: Option<&str>,
+    received: &GtidSet,
+    goal: Goal<'_>,
+) -> Result<ChosenHistory> {
+    let url = archive.url();
+    let marks = archive.marks().await?;
+    if marks.is_empty() {
+        return Err(RecordingError::Final(format!("{url}: there is no archive")));
+    }
+    if let Some(wanted) = wanted {
+        let names: Vec<_> = marks.iter().map(|(_, mark)| mark.history.as_str()).collect();
+        if !names.contains(&wanted) {
+            let names = names.join(", ");
+            let why = format!("{url}: there is no history {wanted}; it has {names}");
+            return Err(RecordingError::Final(why));
+        }
+        return Ok(ChosenHistory { name: wanted.to_owned(), is_one_of_several: false });
+    }
+    let mut candidates = Vec::new();
+    for (_, mark) in marks {
+        candidates.push(candidate(archive, mark, received).await?);
+    }
+    let chosen = choose(&candidates, received, goal).map_err(RecordingError::Final)?;
+    Ok(ChosenHistory { name: chosen.name.clone(), is_one_of_several: candidates.len() > 1 })
+}
+
+/// Looks at how far a history goes, and whether it follows what the target has.
+async fn candidate(archive: &Archive, mark: HistoryMark, received: &GtidSet) -> Result<Candidate> {
+    let HistoryMark { history: name, begins_after, .. } = mark;
+    let history = archive.history(&name);
+    let numbers = history.objects().await?.numbers;
+    let refused = first_file(&history, &numbers, received).await?.err();
+    let last = match numbers.last() {
+        Some(&last) => history.index(last).await?,
+        None => None,
+    };
+    let end = last.map_or_else(|| begins_after.clone(), |index| index.end());
+    Ok(Candidate { name, begins_after, end, refused })
+}
+
 impl ArchivedStream {
-    pub(super) const fn new(archive: Archive, wanted: Option<String>) -> Self {
-        Self { archive, wanted, at: None }
+    pub(super) const fn new(history: ArchivedHistory) -> Self {
+        Self { history, at: None }
     }
 
-    /// Returns what the archive has for a target that has `received`.
+    /// Returns what the history has for a target that has `received`.
     pub(super) async fn extent(&mut self, received: &GtidSet) -> Result<Extent> {
-        let (history, _) = choose(&self.archive, self.wanted.as_deref(), received).await?;
-        let numbers = history.objects().await?.numbers;
+        let numbers = self.history.objects().await?.numbers;
+        let first = first_file(&self.history, &numbers, received).await?;
+        first.map_err(RecordingError::Final)?;
         let mut extent = Extent::default();
         if let Some(&last) = numbers.last()
-            && let Some(index) = history.index(last).await?
+            && let Some(index) = self.history.index(last).await?
         {
             extent.end = index.end();
             extent.server_uuid = index.source_uuid;
@@ -64,42 +114,13 @@ impl ArchivedStream {
     }
 }
 
-/// Returns the history whose files follow what the target has: the wanted one, or the newest that suits.
-async fn choose(
-    archive: &Archive,
-    wanted: Option<&str>,
-    received: &GtidSet,
-) -> Result<(ArchivedHistory, FileIndex)> {
-    let names = archive.histories().await?;
-    let url = archive.url();
-    if names.is_empty() {
-        return Err(RecordingError::Final(format!("{url}: there is no archive")));
-    }
-    let mut refused = None;
-    for candidate in names.iter().rev() {
-        if wanted.is_some_and(|wanted| wanted != candidate) {
-            continue;
-        }
-        let history = archive.history(candidate);
-        match first_file(&history, received).await? {
-            Ok(index) => return Ok((history, index)),
-            Err(why) => drop(refused.get_or_insert(why)),
-        }
-    }
-    let refused = refused.unwrap_or_else(|| {
-        let wanted = wanted.unwrap_or_default();
-        format!("{url}: there is no history {wanted}; it has {}", names.join(", "))
-    });
-    Err(RecordingError::Final(refused))
-}
-
 /// Returns the last file of a history that begins with nothing that `received` lacks, or why there is none.
 async fn first_file(
     history: &ArchivedHistory,
+    numbers: &[u64],
     received: &GtidSet,
 ) -> Result<std::result::Result<FileIndex, String>> {
-    let numbers = history.objects().await?.numbers;
-    let name = format!("{} history {}", history.archive().url(), history.name);
+    let name = title(history);
     let mut search = Bisection::new(numbers.len());
     let mut best = None;
     while let Some(at) = search.next() {
@@ -123,7 +144,7 @@ async fn first_file(
 
 impl Recording for ArchivedStream {
     fn name(&self) -> String {
-        self.archive.url().to_owned()
+        self.history.archive().url().to_owned()
     }
 
     fn server(&self) -> (String, String) {
@@ -132,16 +153,19 @@ impl Recording for ArchivedStream {
 
     async fn open(&mut self, received: &GtidSet) -> Result<()> {
         self.at = None;
-        let (history, index) = choose(&self.archive, self.wanted.as_deref(), received).await?;
+        let numbers = self.history.objects().await?.numbers;
+        let first = first_file(&self.history, &numbers, received).await?;
+        let index = first.map_err(RecordingError::Final)?;
         let server = (index.source_uuid.clone(), index.source_version.clone());
         let number = index.number;
-        let reader = Box::new(FileReader::open(&history, index).await?);
-        self.at = Some(Place { history, number, reader: Some(reader), server });
+        let reader = Box::new(FileReader::open(&self.history, index).await?);
+        self.at = Some(Place { number, reader: Some(reader), server });
         Ok(())
     }
 
     async fn next(&mut self) -> Result<Option<RawEvent>> {
         let Some(place) = &mut self.at else { return Ok(None) };
+        let history = &self.history;
         loop {
             if let Some(reader) = &mut place.reader {
                 if let Some(event) = reader.next().await? {
@@ -150,13 +174,108 @@ impl Recording for ArchivedStream {
                 place.number += 1;
                 place.reader = None;
             }
-            let Some(index) = place.history.index(place.number).await? else { return Ok(None) };
+            let Some(index) = history.index(place.number).await? else { return Ok(None) };
             if !index.missing.is_empty() {
                 // A target may have them from elsewhere; then it begins after the gap.
-                let name = format!("{} history {}", self.archive.url(), place.history.name);
-                return Err(RecordingError::Final(gap(&name, &index.file, &index.missing)));
+                return Err(RecordingError::Final(gap(
+                    &title(history),
+                    &index.file,
+                    &index.missing,
+                )));
             }
-            place.reader = Some(Box::new(FileReader::open(&place.history, index).await?));
+            place.reader = Some(Box::new(FileReader::open(history, index).await?));
         }
+    }
+}
+
+/// Returns the name of a history for people.
+fn title(history: &ArchivedHistory) -> String {
+    format!("{} history {}", history.archive().url(), history.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::archive::index::FORMAT;
+    use crate::archive::index::tests::index;
+
+    fn text(intervals: &str) -> String {
+        match intervals {
+            "" => String::new(),
+            of => format!("07070707-0707-0707-0707-070707070707:{of}"),
+        }
+    }
+
+    fn set(intervals: &str) -> GtidSet {
+        text(intervals).parse().expect("a set")
+    }
+
+    /// Returns the archive of a source that was set back from 6 to 4.
+    async fn archive() -> Archive {
+        let archive = Archive::over(Arc::new(InMemory::new()), "shop");
+        let histories = [
+            ("first", "", [("", "1-3"), ("1-3", "4-6")]),
+            ("second", "1-4", [("1-4", "5-6"), ("1-6", "7-8")]),
+        ];
+        for (name, begin, files) in histories {
+            let mark = HistoryMark {
+                format: FORMAT,
+                channel: "shop".to_owned(),
+                history: name.to_owned(),
+                begins_after: set(begin),
+                written: String::new(),
+                reason: String::new(),
+            };
+            let history = archive.begin(&mark).await.expect("begun");
+            for (number, (before, added)) in (1..).zip(files) {
+                let file = index(number, &text(before), &text(added));
+                history.publish(&file).await.expect("published");
+            }
+        }
+        archive
+    }
+
+    #[tokio::test]
+    async fn a_history_is_chosen_once_and_read_to_its_end() {
+        let archive = archive().await;
+        let received = set("1-4");
+        let chosen = choose_history(&archive, None, &received, Goal::Everything).await;
+        let chosen = chosen.expect("there is no doubt");
+        assert_eq!(chosen, ChosenHistory { name: "second".to_owned(), is_one_of_several: true });
+        // It stays the same once it has applied something that the other one has, too.
+        for (name, end) in [("first", "1-6"), ("second", "1-8")] {
+            let mut stream = ArchivedStream::new(archive.history(name));
+            let extent = stream.extent(&set("1-5")).await.expect("it follows");
+            assert_eq!(extent.end, set(end));
+            // Only indexes are here.
+            let error = stream.open(&set("1-5")).await.expect_err("no file").to_string();
+            assert!(error.contains(&format!("shop/{name}/")), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_history_in_doubt_has_to_be_named() {
+        let archive = archive().await;
+        let received = set("1-5");
+        let choose = async |wanted| {
+            let chosen = choose_history(&archive, wanted, &received, Goal::Everything).await;
+            chosen.map_err(|error| error.to_string())
+        };
+        let said = choose(None).await.expect_err("in doubt");
+        for word in
+            ["first (", ":1-6)", "second (", ":5-8)", ":5-6 of", "the target's", "--history"]
+        {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        for name in ["first", "second"] {
+            let chosen = choose(Some(name)).await.expect("named");
+            assert_eq!(chosen, ChosenHistory { name: name.to_owned(), is_one_of_several: false });
+        }
+        let said = choose(Some("third")).await.expect_err("there is none");
+        assert!(said.contains("no history third; it has first, second"), "{said}");
     }
 }

@@ -49,7 +49,8 @@ pub(crate) struct ArchivePlace {
     /// `archive.options` do not count.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) archive_option: Vec<(String, String)>,
-    /// Run of files in it, as `archive ls` names it; by default the newest that suits.
+    /// Run of files in it, as `archive ls` names it. By default a restore takes the newest that suits, and refuses where
+    /// that is in doubt.
     #[arg(long, value_name = "NAME")]
     pub(crate) history: Option<String>,
 }
