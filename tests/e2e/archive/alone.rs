@@ -12,7 +12,7 @@ fn busy() -> LoadOptions {
 }
 
 /// Returns a daemon whose channel only archives.
-fn alone(source: &Server, directory: &Path) -> DaemonBuilder {
+pub(super) fn alone(source: &Server, directory: &Path) -> DaemonBuilder {
     archiving(source, source, directory).unset("target").unset("applier")
 }
 
@@ -20,14 +20,26 @@ fn channel(daemon: &Daemon) -> Value {
     daemon.status()["channels"][0].clone()
 }
 
-/// Restores all that a channel without a target has archived.
-#[track_caller]
-fn restored_alone(daemon: &Daemon, server: &Server) -> String {
+/// Gives a restore the account on the target, which a channel without one lacks.
+fn with_account<T>(more: &[&str], restore: impl FnOnce(&[&str]) -> T) -> T {
     let folder = folder();
     let password = folder.path().join("csa.pw");
     std::fs::write(&password, "csa_pw\n").expect("written");
     let password = password.display().to_string();
-    restored(daemon, server, &["--target-user", "csa", "--target-password-file", &password])
+    let account = ["--target-user", "csa", "--target-password-file", &password];
+    restore(&[&account, more].concat())
+}
+
+/// Restores what a channel without a target has archived.
+#[track_caller]
+pub(super) fn restored_alone(daemon: &Daemon, server: &Server, more: &[&str]) -> String {
+    with_account(more, |arguments| restored(daemon, server, arguments))
+}
+
+/// Returns what such a restore says when it must not work.
+#[track_caller]
+pub(super) fn not_restored_alone(daemon: &Daemon, server: &Server, more: &[&str]) -> String {
+    with_account(more, |arguments| not_restored(daemon, server, arguments))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +102,7 @@ async fn nothing_is_missing_after_kills_of_the_daemon_and_of_the_source() {
     history(archive.path());
     daemon.commanded(&["archive", "verify"]);
     let restored_to = Server::start("restored", &[]);
-    restored_alone(&daemon, &restored_to);
+    restored_alone(&daemon, &restored_to, &[]);
     compare(&source, &restored_to).await;
 }
 
@@ -125,7 +137,7 @@ async fn of_two_daemons_one_archives_and_the_other_says_why_not() {
     other.commanded(&["archive", "verify"]);
     history(archive.path());
     let restored_to = Server::start("restored", &[]);
-    restored_alone(&other, &restored_to);
+    restored_alone(&other, &restored_to, &[]);
     compare(&source, &restored_to).await;
 }
 
