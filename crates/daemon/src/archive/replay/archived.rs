@@ -227,6 +227,7 @@ mod tests {
                 channel: "shop".to_owned(),
                 history: name.to_owned(),
                 begins_after: set(begin),
+                earlier: Vec::new(),
                 written: String::new(),
                 reason: String::new(),
             };
