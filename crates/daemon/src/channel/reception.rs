@@ -191,10 +191,9 @@ impl Reception {
         store.follows(executed).then(|| store.received_so_far())
     }
 
-    /// A reception is running, even if its link is down at the moment, or will begin again.
-    pub(super) async fn is_open(&self) -> bool {
-        let current = self.current.lock().await;
-        current.as_ref().is_some_and(|receiving| receiving.is_alive() || receiving.may_return())
+    /// Returns true until the store is closed, also after reception has ended.
+    pub(super) async fn holds_store(&self) -> bool {
+        self.current.lock().await.is_some()
     }
 
     /// Ends reception and closes the store, which keeps what was received.

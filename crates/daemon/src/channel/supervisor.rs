@@ -312,8 +312,9 @@ impl Supervisor {
     pub(crate) async fn stop(&self, patience: Duration, all: bool) -> Done<bool> {
         let mut state = self.state.lock().await;
         let alive = state.is_alive();
-        let receives = all && self.reception.is_open().await;
-        if !alive && !receives {
+        // Reception that has ended for good holds the relay store, which a copy empties.
+        let holds = all && self.reception.holds_store().await;
+        if !alive && !holds {
             return Err(self.not_running("restart it to resume"));
         }
         // The applier first: a store that it still reads stays locked, and the next start would
