@@ -104,7 +104,7 @@ pub(crate) async fn ensure(session: &mut Session) -> Result<()> {
     let known: Vec<String> = session.rows(columns).await?;
     if known.is_empty() {
         // Another channel's start may create it meanwhile, hence IF NOT EXISTS.
-        return bookkeeping::create(session, CREATE).await;
+        return bookkeeping::create(session, "audit", &[CREATE]).await;
     }
     for (name, definition) in ADDED {
         if known.iter().any(|known| known == name) {

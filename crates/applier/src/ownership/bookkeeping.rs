@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use csa_provider::sql_text::quote;
 use tracing::info;
 
 use crate::error::{Error, Result};
@@ -21,9 +22,22 @@ const DEADLOCK: u16 = 1213;
 const PAUSE_AFTER_DEADLOCK: Duration = Duration::from_millis(100);
 const MAX_DEADLOCKS: u32 = 20;
 
-/// Creates a table of ours, or the schema, if it is missing. Of several sessions that create the same one at the
-/// same time, as the channels of a first start do, the server ends some with a deadlock.
-pub(super) async fn create(session: &mut Session, statement: &str) -> Result<()> {
+/// Creates a table of ours by these statements if it is missing. A look waits for no backup lock, as CREATE TABLE IF NOT
+/// EXISTS does; and that is logged as one more transaction of the target's own. An account that does not see the table
+/// sends the statements, which do nothing then.
+pub(crate) async fn create(session: &mut Session, table: &str, statements: &[&str]) -> Result<()> {
+    if has_table(session, table).await? {
+        return Ok(());
+    }
+    for statement in statements {
+        define(session, statement).await?;
+    }
+    Ok(())
+}
+
+/// Runs a definition. Of several sessions that create the same table at the same time, as the channels of a first start
+/// do, the server ends some with a deadlock.
+async fn define(session: &mut Session, statement: &str) -> Result<()> {
     for _ in 0..MAX_DEADLOCKS {
         match session.run(statement).await {
             Err(error) if error.code() == Some(DEADLOCK) => {
@@ -34,6 +48,17 @@ pub(super) async fn create(session: &mut Session, statement: &str) -> Result<()>
         }
     }
     session.run(statement).await.map(drop)
+}
+
+/// Looks for a table of ours without touching it.
+pub(crate) async fn has_table(session: &mut Session, name: &str) -> Result<bool> {
+    let query = format!(
+        "SELECT COUNT(*) FROM information_schema.tables \
+         WHERE table_schema='csa' AND table_name={}",
+        quote(name)
+    );
+    let found: Vec<u64> = session.rows(&query).await?;
+    Ok(found.first().is_some_and(|&count| count > 0))
 }
 
 /// Returns a session for our bookkeeping, which must not show in a `gtid_executed` that mirrors the
@@ -52,5 +77,24 @@ async fn prepare(session: &mut Session, target: &Target) -> Result<()> {
     match target.gtids.hides_bookkeeping() {
         true => session.log(false).await,
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::scripted::Scripted;
+
+    #[tokio::test]
+    async fn only_a_missing_table_is_created() {
+        let scripted = Scripted::default();
+        let mut session = Session::connect(&scripted.target()).await.expect("connected");
+        let statements =
+            ["CREATE DATABASE IF NOT EXISTS csa", "CREATE TABLE IF NOT EXISTS csa.t (i INT)"];
+        for (has_tables, created) in [(false, 2), (true, 2), (false, 4)] {
+            scripted.state().has_tables = has_tables;
+            create(&mut session, "t", &statements).await.expect("there");
+            assert_eq!(scripted.state().created, created);
+        }
     }
 }

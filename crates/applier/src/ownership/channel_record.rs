@@ -14,10 +14,12 @@ use csa_provider::source::Foreign;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::ownership::{bookkeeping, checkpoint, target_servers};
+use crate::ownership::bookkeeping::{self, has_table};
+use crate::ownership::{checkpoint, target_servers};
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
 
+const TABLE: &str = "channel";
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.channel (\
      channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
      source_uuids MEDIUMTEXT CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
@@ -56,7 +58,7 @@ pub struct ChannelIdentity {
 /// Returns every channel that the target records; none if it has no such tables.
 pub(crate) async fn read_all(session: &mut Session) -> Result<Vec<ChannelRecord>> {
     let mut found: BTreeMap<String, ChannelRecord> = BTreeMap::new();
-    if checkpoint::has_table(session, "checkpoint").await? {
+    if has_table(session, "checkpoint").await? {
         for (channel, worker, row) in checkpoint::read_rows(session).await? {
             let record = entry(&mut found, &channel);
             record.follows_target |= worker == checkpoint::PROGRESS;
@@ -67,7 +69,7 @@ pub(crate) async fn read_all(session: &mut Session) -> Result<Vec<ChannelRecord>
     for (channel, server) in target_servers::read_all(session).await? {
         entry(&mut found, &channel).target_uuids.insert(server);
     }
-    if checkpoint::has_table(session, "channel").await? {
+    if has_table(session, TABLE).await? {
         let query = "SELECT channel, source_uuids, foreign_uuids, filters FROM csa.channel";
         let rows: Vec<(String, String, String, String)> = session.rows(query).await?;
         for (channel, source, foreign, filters) in rows {
@@ -94,7 +96,7 @@ fn entry<'a>(
 
 /// Creates the table if it is missing.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
-    bookkeeping::create(session, CREATE).await
+    bookkeeping::create(session, TABLE, &[CREATE]).await
 }
 
 /// Records the servers whose transactions the channel follows, and its filters.

@@ -74,15 +74,9 @@ pub(crate) fn next_epoch(found: u64, identity: &str) -> u64 {
     ((found >> 32) + 1) << 32 | (lock_names::digest(identity) & 0xffff_ffff)
 }
 
-/// Creates the table if it is missing; a look waits for no backup lock, as CREATE TABLE IF NOT EXISTS does.
+/// Creates the table, and the schema, if it is missing.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
-    if has_table(session, "checkpoint").await? {
-        return Ok(());
-    }
-    for statement in CREATE {
-        bookkeeping::create(session, statement).await?;
-    }
-    Ok(())
+    bookkeeping::create(session, "checkpoint", &CREATE).await
 }
 
 /// Writes the row that shows readers the channel's progress.
@@ -160,17 +154,6 @@ pub(crate) fn probe(channel: &str) -> String {
         "UPDATE csa.checkpoint SET epoch=epoch WHERE channel={} AND worker={NOBODY}",
         quote(channel)
     )
-}
-
-/// Looks for a table of ours without touching it.
-pub(crate) async fn has_table(session: &mut Session, name: &str) -> Result<bool> {
-    let query = format!(
-        "SELECT COUNT(*) FROM information_schema.tables \
-         WHERE table_schema='csa' AND table_name={}",
-        quote(name)
-    );
-    let found: Vec<u64> = session.rows(&query).await?;
-    Ok(found.first().is_some_and(|&count| count > 0))
 }
 
 /// Returns a channel's progress: all of its rows together.

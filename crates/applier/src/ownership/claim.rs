@@ -129,7 +129,7 @@ impl Taking<'_> {
         checkpoint::create(session).await?;
         audit::create(session, channel).await?;
         if !statement_gtids {
-            intent::create_if_missing(session).await?;
+            intent::create(session).await?;
         }
         let known = checkpoint::read(session, channel, false).await?;
         let is_first = known.is_none();

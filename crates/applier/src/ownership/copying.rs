@@ -18,8 +18,8 @@ use tracing::info;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::ownership::checkpoint::{self, has_table};
-use crate::ownership::{bookkeeping, locks};
+use crate::ownership::bookkeeping::{self, has_table};
+use crate::ownership::{checkpoint, locks};
 use crate::server::lock_names::lock_name;
 use crate::server::port::Target;
 use crate::server::session::Session;

@@ -8,10 +8,11 @@
 use csa_provider::binlog::{Gtid, GtidSet};
 
 use crate::error::{Error, Result};
-use crate::ownership::{bookkeeping, checkpoint};
+use crate::ownership::bookkeeping;
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
 
+const TABLE: &str = "statement";
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.statement (\
      channel VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
      gtid VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
@@ -30,22 +31,12 @@ pub(crate) enum Intent {
 
 /// Creates the table if it is missing.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
-    bookkeeping::create(session, CREATE).await
-}
-
-/// The same without a statement if the table is there: CREATE TABLE IF NOT EXISTS is logged as one more
-/// transaction of the target's own.
-pub(crate) async fn create_if_missing(session: &mut Session) -> Result<()> {
-    if exists(session).await? { Ok(()) } else { create(session).await }
-}
-
-async fn exists(session: &mut Session) -> Result<bool> {
-    checkpoint::has_table(session, "statement").await
+    bookkeeping::create(session, TABLE, &[CREATE]).await
 }
 
 /// Returns the GTID of the channel's entry, if there is one.
 pub(crate) async fn begun(session: &mut Session, channel: &str) -> Result<Option<Gtid>> {
-    if !exists(session).await? {
+    if !bookkeeping::has_table(session, TABLE).await? {
         return Ok(None);
     }
     let query = format!("SELECT gtid FROM csa.statement WHERE channel={}", quote(channel));

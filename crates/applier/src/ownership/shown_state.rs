@@ -200,7 +200,7 @@ async fn write(session: &mut Session, text: &str, hides: bool) -> Result<()> {
                 session.run(LOGGED).await?;
             }
             // Logged like our other tables: an operator who drops it does so on replicas of the target, too.
-            bookkeeping::create(session, CREATE).await?;
+            bookkeeping::create(session, "status", &[CREATE]).await?;
             session.run(&packet).await?;
         }
         other => drop(other?),

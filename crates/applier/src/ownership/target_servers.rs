@@ -11,7 +11,7 @@ use csa_provider::binlog::Uuid;
 use csa_provider::sql_text::quote;
 
 use crate::error::{Error, Result};
-use crate::ownership::{bookkeeping, checkpoint};
+use crate::ownership::bookkeeping;
 use crate::server::session::Session;
 
 const TABLE: &str = "target_server";
@@ -22,7 +22,7 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.target_server (\
 
 /// Returns each channel with a server that has been its target.
 pub(crate) async fn read_all(session: &mut Session) -> Result<Vec<(String, Uuid)>> {
-    if !checkpoint::has_table(session, TABLE).await? {
+    if !bookkeeping::has_table(session, TABLE).await? {
         return Ok(Vec::new());
     }
     let query = "SELECT channel, server_uuid FROM csa.target_server";
@@ -48,7 +48,7 @@ pub(crate) async fn note(
     if new.is_empty() {
         return Ok(());
     }
-    bookkeeping::create(session, CREATE).await?;
+    bookkeeping::create(session, TABLE, &[CREATE]).await?;
     let channel = quote(channel);
     for server in new {
         session

@@ -38,6 +38,10 @@ pub(crate) struct ScriptedState {
     pub(crate) commits: u32,
     /// `gtid_executed` in the checkpoint row.
     pub(crate) executed: String,
+    /// Statements that create something.
+    pub(crate) created: u32,
+    /// It has all of our tables.
+    pub(crate) has_tables: bool,
     /// The fates of the COMMITs to come; those after them succeed.
     pub(crate) fates: VecDeque<Fate>,
 }
@@ -117,6 +121,7 @@ impl Connection {
         match statement {
             "BEGIN" => state.begun += 1,
             "ROLLBACK" => self.written = None,
+            _ if statement.starts_with("CREATE ") => state.created += 1,
             "COMMIT" => {
                 let fate = state.fates.pop_front();
                 match fate {
@@ -148,6 +153,9 @@ impl Connection {
                 &["9.7.4", "MySQL Community Server - GPL"]
             }
             "SELECT @@SESSION.max_allowed_packet" => &["67108864"],
+            _ if query.contains("information_schema.tables") => {
+                &[if state.has_tables { "1" } else { "0" }]
+            }
             _ if query.contains("server_uuid") => &[&server, &holder.to_string()],
             _ if query.contains("GET_LOCK(") => &["1"],
             _ if query.ends_with("FOR UPDATE") => &[&state.executed, &Scripted::EPOCH.to_string()],

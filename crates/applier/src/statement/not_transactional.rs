@@ -78,7 +78,7 @@ impl Parts {
         let channel = self.options.channel.clone();
         let under_source = self.target.gtids == TargetGtids::Source;
         let session = keeper.session();
-        intent::create_if_missing(session).await?;
+        intent::create(session).await?;
         if !under_source || !session.has_executed(gtid).await? {
             let known = intent::find(session, &channel, gtid, &group.executed_after).await;
             let known = known.map_err(|error| match error {

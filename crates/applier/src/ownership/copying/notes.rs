@@ -37,8 +37,10 @@ const CREATE_RANGE: &str = "CREATE TABLE IF NOT EXISTS csa.copy_range (\
     PRIMARY KEY (channel, table_schema, table_name, number)) ENGINE=InnoDB";
 
 pub(super) async fn create_notes(session: &mut Session) -> Result<()> {
-    for statement in [CREATE, CREATE_STATE, CREATE_RANGE] {
-        bookkeeping::create(session, statement).await?;
+    for (table, statement) in
+        [("copy", CREATE), ("copy_state", CREATE_STATE), ("copy_range", CREATE_RANGE)]
+    {
+        bookkeeping::create(session, table, &[statement]).await?;
     }
     Ok(())
 }
