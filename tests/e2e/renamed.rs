@@ -122,6 +122,60 @@ async fn the_record_names_a_server_before_its_first_transaction_is_there() {
     }
 }
 
+/// The target came from a copy of a replica that has a transaction of its own, which no other server has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_was_copied_and_became_the_source_is_no_longer_foreign() {
+    let (source, target) = Server::pair(&[], &[]);
+    let (peer, third) = Server::both(|| Server::start("peer", &[]), || Server::start("third", &[]));
+    peer.exec("CREATE DATABASE own").await;
+    target.exec(&format!("SET GLOBAL gtid_purged='+{}'", peer.gtid_executed().await)).await;
+    for replica in [&peer, &third] {
+        replica.follow(&source).await;
+    }
+    let address = |server: &Server| format!("{{ host = \"127.0.0.1\", port = {} }}", server.port);
+    let failover = format!("a = [{}, {}]", address(&peer), address(&third));
+    let failover = failover.parse::<toml::Table>().expect("TOML")["a"].clone();
+    let daemon = builder(&source, &target, "own").set("source.failover", failover);
+    let daemon = begun_on_nothing(daemon, &source).await;
+    write_history(&source).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let foreign = "SELECT foreign_uuids FROM csa.channel WHERE channel='test'";
+    assert_eq!(target.value::<String>(foreign).await, uuid(&peer).await);
+    let level = source.gtid_executed().await;
+    let is_level = format!("SELECT GTID_SUBSET('{level}', @@GLOBAL.gtid_executed)");
+    for replica in [&peer, &third] {
+        let is_level = async || replica.value::<u64>(&is_level).await == 1;
+        eventually("the replica is level", DRAIN, is_level).await;
+    }
+
+    source.kill9();
+    for (server, row) in [(&peer, 13), (&third, 99)] {
+        server.exec("STOP REPLICA; RESET REPLICA ALL").await;
+        server.exec(&format!("INSERT INTO d.keyless VALUES ({row})")).await;
+    }
+    daemon.wait_drained(&peer, &target, DRAIN).await;
+    assert_eq!(target.value::<String>(foreign).await, "");
+    let peer_uuid = uuid(&peer).await;
+    peer.kill9();
+    // Without a start of the daemon, and after one.
+    for starts in 0..2 {
+        let lacks = format!("lacks transactions we already have: {peer_uuid}:1-2");
+        let is_refused = async || daemon.status().to_string().contains(&lacks);
+        eventually("the third server is refused", DRAIN, is_refused).await;
+        let of_third: u64 = target.value("SELECT COUNT(*) FROM d.keyless WHERE v=99").await;
+        assert_eq!(of_third, 0);
+        if starts == 0 {
+            daemon.kill9();
+            daemon.start_again();
+        }
+    }
+    peer.restart();
+    peer.exec("INSERT INTO d.keyless VALUES (14)").await;
+    daemon.wait_drained(&peer, &target, DRAIN).await;
+    let compared = Compare::contents().ignore_schema("own").run(&peer, &target).await;
+    compared.unwrap_or_else(|difference| panic!("{difference}"));
+}
+
 /// A channel's own source need not have the transactions that another channel brought, whoever made them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_need_not_have_what_another_channel_brought_from_a_source_that_was_empty() {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use csa_applier::Converging;
 use csa_provider::binlog::GtidSet;
+use csa_provider::source::Foreign;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::watch;
@@ -103,7 +104,7 @@ async fn receive(
     while begun.changed().await.is_ok() {
         let executed = begun.borrow_and_update().clone().unwrap_or_default();
         // The process may be dying; its next one begins again.
-        let _ = reception.attach(&executed).await;
+        let _ = reception.attach(&executed, Foreign::default()).await;
     }
     std::future::pending().await
 }

@@ -96,9 +96,8 @@ impl<'a> Daemon<'a> {
                 Ok(taken) => taken,
                 Err(error) => return error,
             };
-            reception.set_foreign(control.foreign());
             let executed = control.checkpoint().executed.clone();
-            let received = match reception.attach(&executed).await {
+            let received = match reception.attach(&executed, control.foreign()).await {
                 Ok(received) => received,
                 Err(error) => self.refused(&error).await,
             };

@@ -1,12 +1,11 @@
 //! Reception as the daemon has it: a relay store and a provider that outlive the pipelines that apply.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use csa_daemon::observe::progress::CollectedProgress;
-use csa_provider::binlog::GtidSet;
-use csa_provider::source::{
-    Foreign, Provider, ReceptionEnd, SharedForeign, SourceStatus, no_foreign,
-};
+use csa_provider::binlog::{GtidSet, Uuid};
+use csa_provider::source::{Foreign, Provider, ReceptionEnd, SharedForeign, SourceStatus};
 use csa_relaystore::disk::{Error, RelayPosition, RelayStoreOptions};
 use csa_relaystore::opening::RelayStore;
 use parking_lot::Mutex;
@@ -54,7 +53,7 @@ impl<'a> Reception<'a> {
             machine,
             options,
             status,
-            foreign: no_foreign(),
+            foreign: SharedForeign::default(),
             progress: Arc::default(),
             current: None,
         }
@@ -65,21 +64,23 @@ impl<'a> Reception<'a> {
         Self { progress, ..self }
     }
 
-    pub(super) fn set_foreign(&self, foreign: Foreign) {
-        *self.foreign.lock() = foreign;
-    }
-
-    /// For an applier that begins after `executed`.
-    pub(super) async fn attach(&mut self, executed: &GtidSet) -> Result<Received, Error> {
+    /// For an applier that begins after `executed`; `foreign` is the target's word.
+    pub(super) async fn attach(
+        &mut self,
+        executed: &GtidSet,
+        foreign: Foreign,
+    ) -> Result<Received, Error> {
         if let Some(Receiving { received, .. }) = &self.current
             && received.end.borrow().is_none()
             && received.store.restart_after(executed)
         {
+            self.foreign.answer(Foreign { followed: sent(&received.store, executed), ..foreign });
             return Ok(received.clone());
         }
         self.close().await;
         let store = unlocked(|| RelayStore::open(self.options.clone(), executed)).await?.0;
         self.machine.opened(self.world, store.received());
+        self.foreign.set(Foreign { followed: sent(&store, executed), ..foreign });
         Ok(self.begin(store))
     }
 
@@ -120,7 +121,7 @@ impl<'a> Reception<'a> {
     fn begin(&mut self, store: RelayStore) -> Received {
         let provider =
             Provider::new(self.world.source_options(self.machine), Arc::clone(&self.status));
-        let provider = provider.with_foreign(Arc::clone(&self.foreign));
+        let provider = provider.with_foreign(self.foreign.clone());
         let (inlet, writer) = store.inlet_and_writer();
         let (ended, end) = watch::channel(None);
         let mut tasks = JoinSet::new();
@@ -138,6 +139,11 @@ impl<'a> Reception<'a> {
         self.current = Some(Receiving { received: received.clone(), tasks });
         received
     }
+}
+
+/// Returns the servers of which the store has what the target lacks.
+fn sent(store: &RelayStore, executed: &GtidSet) -> BTreeSet<Uuid> {
+    store.received_so_far().difference(executed).uuids().collect()
 }
 
 /// A process before this one may still hold the store for a moment.

@@ -49,10 +49,34 @@ pub struct ChannelIdentity {
     /// Its sources, and servers whose transactions they had. None: not known, because an earlier version met a source
     /// without transactions.
     pub source_uuids: BTreeSet<Uuid>,
-    /// Servers whose transactions the target had when the channel began, but the source had not.
+    /// Servers whose transactions the target had when the channel began, but the source had not, and of which no
+    /// source has sent any since.
     pub foreign_uuids: BTreeSet<Uuid>,
     /// Its `replicate_*` settings, in the daemon's notation.
     pub filters: String,
+}
+
+impl ChannelRecord {
+    /// Returns the servers that the channel follows. Without a checkpoint they are those of a channel that had the name
+    /// before, and say nothing about this one.
+    pub(crate) fn followed(&self) -> Option<&ChannelIdentity> {
+        self.identity.as_ref().filter(|_| self.checkpoint.is_some())
+    }
+}
+
+impl ChannelIdentity {
+    /// Returns true if the first transaction of this server that a source sends has to be recorded.
+    pub(super) fn is_new(&self, server: &Uuid) -> bool {
+        !self.source_uuids.contains(server) || self.foreign_uuids.contains(server)
+    }
+
+    /// Records that a source sends transactions of the server. It is foreign no longer: whoever continues its history
+    /// has to have all of it. A source that has such transactions and has sent none proves nothing. It may be a
+    /// replica that is followed for a while, whose own few transactions the target had from the begin.
+    pub(super) fn follow(&mut self, server: Uuid) {
+        self.source_uuids.insert(server);
+        self.foreign_uuids.remove(&server);
+    }
 }
 
 /// Returns every channel that the target records; none if it has no such tables.
@@ -97,6 +121,16 @@ fn entry<'a>(
 /// Creates the table if it is missing.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
     bookkeeping::create(session, TABLE, &[CREATE]).await
+}
+
+/// Removes the row that a channel without a checkpoint has. It is that of an earlier channel of this name: its servers
+/// would decide which transactions the new one's source need not have.
+pub(crate) async fn forget(session: &mut Session, channel: &str) -> Result<()> {
+    if has_table(session, TABLE).await? {
+        let channel = quote(channel);
+        session.run(format!("DELETE FROM csa.channel WHERE channel={channel}")).await?;
+    }
+    Ok(())
 }
 
 /// Records the servers whose transactions the channel follows, and its filters.
@@ -150,17 +184,19 @@ pub(crate) fn foreign(
     target_uuids: &BTreeSet<Uuid>,
     all: &[ChannelRecord],
 ) -> Foreign {
-    let own = all.iter().find(|record| record.channel == channel);
-    let mut servers = target_uuids.clone();
-    servers.extend(own.into_iter().flat_map(|record| &record.target_uuids));
-    let Some(identity) = identity else { return Foreign { servers, is_undecided: true } };
-    servers.extend(&identity.foreign_uuids);
+    let record = all.iter().find(|record| record.channel == channel);
+    let mut own = target_uuids.clone();
+    own.extend(record.into_iter().flat_map(|record| &record.target_uuids));
+    let Some(identity) = identity else {
+        return Foreign { own, is_undecided: true, ..Foreign::default() };
+    };
+    let mut servers = identity.foreign_uuids.clone();
     let others = all.iter().filter(|record| record.channel != channel);
     for other in others.filter_map(|record| record.identity.as_ref()) {
         // Of a server that this channel follows itself, its source must have everything.
         servers.extend(other.source_uuids.difference(&identity.source_uuids));
     }
-    Foreign { servers, is_undecided: false }
+    Foreign { own, servers, ..Foreign::default() }
 }
 
 fn list(uuids: &BTreeSet<Uuid>) -> String {
@@ -208,6 +244,9 @@ mod tests {
         let next = identity(Some(&first), &[A, B, C], Some(&[A, C]), "y").expect("known");
         assert_eq!((&next.source_uuids, &next.foreign_uuids), (&[A, C].into(), &[B].into()));
         assert_eq!(next.filters, "y");
+        // Another source has transactions of B, and sends none.
+        let visited = identity(Some(&first), &[A, B], Some(&[A, B]), "x").expect("known");
+        assert_eq!((&visited.source_uuids, &visited.foreign_uuids), (&[A, B].into(), &[B].into()));
         assert_eq!(parse("c", &list(&next.source_uuids)).expect("UUIDs"), next.source_uuids);
         assert_eq!(parse("c", "").expect("none"), BTreeSet::new());
         assert!(parse("c", "what").is_err());
@@ -227,10 +266,45 @@ mod tests {
         all[1].target_uuids = [EARLIER].into();
         let foreign = |n: usize| {
             let channel = &all[n].channel;
-            foreign(channel, all[n].identity.as_ref(), &[OWN].into(), &all).servers
+            foreign(channel, all[n].identity.as_ref(), &[OWN].into(), &all)
         };
-        assert_eq!(foreign(0), [B, C, OWN].into());
-        assert_eq!(foreign(1), [C, OWN, EARLIER].into());
-        assert_eq!(foreign(2), [A, B, OWN].into());
+        let of = |own: &[Uuid], servers: &[Uuid]| Foreign {
+            own: own.iter().copied().collect(),
+            servers: servers.iter().copied().collect(),
+            ..Foreign::default()
+        };
+        assert_eq!(foreign(0), of(&[OWN], &[B, C]));
+        assert_eq!(foreign(1), of(&[OWN, EARLIER], &[C]));
+        assert_eq!(foreign(2), of(&[OWN], &[A, B]));
+    }
+
+    #[test]
+    fn a_server_is_foreign_until_a_source_sends_something_of_it() {
+        let servers =
+            |record: &ChannelIdentity| foreign("one", Some(record), &[OWN].into(), &[]).servers;
+        let source = [A].into();
+        let mut record = identity(None, &set(&[A, B]), Some(&source), "").expect("known");
+        assert!(record.is_new(&B) && record.is_new(&C) && !record.is_new(&A));
+        assert_eq!(servers(&record), [B].into());
+        // B takes the place of A for a while, and a start of the daemon finds it there.
+        let both = [A, B].into();
+        record = identity(Some(&record), &set(&[A, B]), Some(&both), "").expect("known");
+        assert!(record.is_new(&B));
+        assert_eq!(servers(&record), [B].into());
+        // It is promoted.
+        record.follow(B);
+        assert!(!record.is_new(&B));
+        assert_eq!(servers(&record), [].into());
+        record.follow(C);
+        assert_eq!(record.source_uuids, [A, B, C].into());
+    }
+
+    #[test]
+    fn a_row_without_a_checkpoint_is_of_an_earlier_channel() {
+        let identity = Some(ChannelIdentity::default());
+        let mut record = ChannelRecord { identity, ..ChannelRecord::default() };
+        assert_eq!(record.followed(), None);
+        record.checkpoint = Some(Checkpoint::default());
+        assert_eq!(record.followed(), record.identity.as_ref());
     }
 }

@@ -137,7 +137,10 @@ impl Taking<'_> {
             Some(found) => found,
             None => {
                 copying::check_finished(session, channel).await?;
-                first_checkpoint(channel, start, source_executed, provisioned)?
+                let first = first_checkpoint(channel, start, source_executed, provisioned)?;
+                // Before the checkpoint is there: after a crash in between, the next start would take the row over.
+                channel_record::forget(session, channel).await?;
+                first
             }
         };
         let left = checkpoint::workers(session, channel).await?.into_iter();

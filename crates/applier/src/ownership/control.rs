@@ -61,9 +61,8 @@ pub(super) struct RecordedServers {
 }
 
 impl RecordedServers {
-    /// Returns true if the record of the servers that the channel follows lacks this one.
     fn is_new(&self, server: &Uuid) -> bool {
-        self.follows.as_ref().is_some_and(|record| !record.source_uuids.contains(server))
+        self.follows.as_ref().is_some_and(|record| record.is_new(server))
     }
 }
 
@@ -144,18 +143,19 @@ impl ControlSession {
         Ok(())
     }
 
-    /// Returns true if the record of the servers that the channel follows lacks this one.
+    /// Returns true if the record of the servers that the channel follows lacks this one, or has it as foreign.
     pub(crate) fn is_new(&self, server: &Uuid) -> bool {
         self.servers.is_new(server)
     }
 
     /// Adds a server to that record, unless it has it.
     pub(crate) async fn follow(&mut self, server: Uuid) -> Result<()> {
-        let Some(mut next) = self.servers.follows.clone() else { return Ok(()) };
-        if next.source_uuids.insert(server) {
-            channel_record::note(&mut self.session, &self.channel, &next).await?;
-            self.servers.follows = Some(next);
-        }
+        let new = self.servers.follows.as_ref().filter(|record| record.is_new(&server));
+        let Some(mut next) = new.cloned() else { return Ok(()) };
+        next.follow(server);
+        channel_record::note(&mut self.session, &self.channel, &next).await?;
+        self.servers.follows = Some(next);
+        self.servers.foreign.followed.insert(server);
         Ok(())
     }
 

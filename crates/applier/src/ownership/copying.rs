@@ -19,7 +19,7 @@ use tracing::info;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ownership::bookkeeping::{self, has_table};
-use crate::ownership::{checkpoint, locks};
+use crate::ownership::{channel_record, checkpoint, locks};
 use crate::server::lock_names::lock_name;
 use crate::server::port::Target;
 use crate::server::session::Session;
@@ -104,6 +104,8 @@ impl CopyClaim {
                 ),
             });
         }
+        // The channel's first start comes with a checkpoint, and would take the row for its own.
+        channel_record::forget(&mut session, channel).await?;
         create_notes(&mut session).await?;
         Ok(Self { session, channel: channel.to_owned() })
     }

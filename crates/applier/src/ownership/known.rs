@@ -4,7 +4,7 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::source::{Foreign, Known};
 
 use crate::error::Result;
-use crate::ownership::channel_record;
+use crate::ownership::channel_record::{self, ChannelRecord};
 use crate::server::facts;
 use crate::server::port::Target;
 use crate::server::session::Session;
@@ -26,14 +26,14 @@ pub async fn known_of(target: &Target, channel: &str) -> Result<Known> {
             received: checkpoint.executed.clone(),
             foreign: channel_record::foreign(
                 channel,
-                own.and_then(|record| record.identity.as_ref()),
+                own.and_then(ChannelRecord::followed),
                 &own_uuids,
                 &channels,
             ),
         },
         None => {
             let executed: GtidSet = facts::executed(&mut session).await?;
-            let foreign = Foreign { servers: own_uuids, is_undecided: true };
+            let foreign = Foreign { own: own_uuids, is_undecided: true, ..Foreign::default() };
             Known { received: executed, foreign }
         }
     };

@@ -48,7 +48,7 @@ impl TargetFacts {
     #[must_use]
     pub fn foreign(&self, channel: &str) -> Foreign {
         let own = self.channels.iter().find(|record| record.channel == channel);
-        let identity = own.and_then(|record| record.identity.as_ref());
+        let identity = own.and_then(ChannelRecord::followed);
         channel_record::foreign(channel, identity, &self.own_uuids, &self.channels)
     }
 }

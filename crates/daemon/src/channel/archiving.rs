@@ -93,7 +93,9 @@ impl Channel {
             let attach = async {
                 let place = self.place(options).await?;
                 self.watch.done(StartStep::Source);
-                let received = self.reception.attach(&self.settings, &place, None).await?;
+                let attach =
+                    self.reception.attach(&self.settings, &place, None, Foreign::default());
+                let received = attach.await?;
                 self.watch.done(StartStep::RelayStore);
                 Ok(received)
             };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use csa_applier::{Converging, ErrorClass};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
-use csa_provider::source::PreflightError;
+use csa_provider::source::{Foreign, PreflightError};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -96,7 +96,8 @@ async fn receive(
             () = returned => info!("the source serves again; reception begins again"),
         }
         let executed = begun.borrow_and_update().clone().unwrap_or_default();
-        match reception.attach(settings, &executed, None).await {
+        // Nothing on the target came from elsewhere: the copy begins after what its source has.
+        match reception.attach(settings, &executed, None, Foreign::default()).await {
             Ok(attached) => received = Some(attached),
             Err(error) => warn!(%error, "nothing is received while the source is copied"),
         }

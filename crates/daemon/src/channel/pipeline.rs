@@ -108,10 +108,9 @@ impl<'a> Pipeline<'a> {
         )
         .await?;
         watch.done(StartStep::Claim);
-        // Before `attach`, which may begin a reception that checks its source by them.
-        reception.set_foreign(settings.directory(), control.foreign()).await;
         let executed = &control.checkpoint().executed;
-        let received = match reception.attach(settings, executed, source).await {
+        let attached = reception.attach(settings, executed, source, control.foreign());
+        let received = match attached.await {
             Ok(received) => received,
             Err(error) => {
                 control.close().await;

@@ -4,14 +4,13 @@
 
 mod received;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use csa_provider::binlog::GtidSet;
+use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::Backoff;
-use csa_provider::source::{
-    Foreign, Provider, ReceptionEnd, RecordedProvider, SharedForeign, SourceFacts, no_foreign,
-};
+use csa_provider::source::{Foreign, Provider, ReceptionEnd, RecordedProvider, SourceFacts};
 use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
 use csa_relaystore::opening::RelayStore;
 use csa_relaystore::read::Recovery;
@@ -25,7 +24,7 @@ use tracing::{Instrument as _, error, info, warn};
 
 use super::error::ChannelError;
 use super::identity::{self, replica_uuid};
-use super::kept_foreign;
+use super::kept_foreign::KeptForeign;
 use super::watch::Watch;
 use crate::archive::replay::RecordedStream;
 use crate::archive::store::ArchiveError;
@@ -42,9 +41,9 @@ pub(super) struct Reception {
     watch: Watch,
     /// The process's.
     stop: CancellationToken,
-    /// The target's last answer about it, perhaps to an earlier process. Until the first one, a source must
-    /// have all that was received.
-    foreign: SharedForeign,
+    /// The target's last answer about it, perhaps to an earlier process, and the servers that sent something since.
+    /// Until the first answer, a source must have all that was received.
+    foreign: KeptForeign,
     /// They grow until something is received.
     pauses: Arc<SyncMutex<Backoff>>,
     // Locked while a store is opened or closed, so that there is never a second one.
@@ -83,29 +82,23 @@ impl ReceivedFrom {
 impl Reception {
     /// `directory` is the channel's.
     pub(super) fn new(watch: Watch, directory: &Path, stop: CancellationToken) -> Self {
-        let foreign = no_foreign();
-        *foreign.lock() = kept_foreign::read(directory);
+        let foreign = KeptForeign::read(directory);
         let pauses = Arc::new(SyncMutex::new(before_return()));
         Self { watch, stop, foreign, pauses, current: Mutex::new(None) }
-    }
-
-    /// Servers whose transactions a source need not have, though the target has them. They count after a restart,
-    /// too, until the target answers.
-    pub(super) async fn set_foreign(&self, directory: &Path, foreign: Foreign) {
-        *self.foreign.lock() = foreign.clone();
-        let directory = directory.to_owned();
-        // A write that fails has said so.
-        drop(blocking(move || kept_foreign::write(&directory, &foreign)).await);
     }
 
     /// Attaches an applier that begins after `executed`. Reception continues undisturbed if the
     /// store holds all that follows `executed` and the settings are the same; otherwise the store
     /// is opened again. What the archive lacks then, and the source has, is received again.
+    ///
+    /// `foreign` is the target's word about servers whose transactions a source need not have, though the target has
+    /// them. They count after a restart, too, until the target answers.
     pub(super) async fn attach(
         &self,
         settings: &Arc<ChannelSettings>,
         executed: &GtidSet,
         source: Option<&SourceFacts>,
+        foreign: Foreign,
     ) -> Result<Received, ChannelError> {
         let mut current = self.current.lock().await;
         if let Some(receiving) = current.as_ref()
@@ -113,6 +106,9 @@ impl Reception {
             // Last, because it changes what counts as committed.
             && receiving.received.store.restart_after(executed)
         {
+            let followed = sent(&receiving.received.store, executed);
+            self.foreign.shared().answer(Foreign { followed, ..foreign });
+            self.foreign.save().await;
             return Ok(receiving.received.clone());
         }
         self.close(&mut current).await;
@@ -123,12 +119,15 @@ impl Reception {
             }
             _ => executed.clone(),
         };
-        let executed = executed.clone();
-        let open = move |options| RelayStore::open_behind(options, &executed, &begin).map(Some);
-        let opened = opened(settings, open).await?;
-        let receiving = opened.map(|store| self.begin(settings, store)).transpose()?;
-        let receiving =
-            receiving.ok_or_else(|| ChannelError::State("no relay store".to_owned()))?;
+        let target = executed.clone();
+        let open = move |options| RelayStore::open_behind(options, &target, &begin).map(Some);
+        let store = opened(settings, open).await?;
+        let store = store.ok_or_else(|| ChannelError::State("no relay store".to_owned()))?;
+        let followed = sent(&store, executed);
+        self.foreign.shared().set(Foreign { followed, ..foreign });
+        // Before reception begins, which checks its source by them.
+        self.foreign.save().await;
+        let receiving = self.begin(settings, store)?;
         Ok(current.insert(receiving).received.clone())
     }
 
@@ -227,8 +226,9 @@ impl Reception {
         let inlet = store.inlet();
         let (ended, end) = watch::channel(None);
         let (store, damage) = (Arc::new(store), StoreDamage::default());
-        let (foreign, pauses) = (Arc::clone(&self.foreign), Arc::clone(&self.pauses));
+        let (kept, pauses) = (self.foreign.clone(), Arc::clone(&self.pauses));
         let (before, spool) = (store.received_so_far(), Arc::clone(&store));
+        let foreign = kept.shared().clone();
         let received = Received { store, end, damage, foreign, pauses: Arc::clone(&pauses) };
         // Before the task, which reports its end there.
         self.watch.receiving(settings, &received.store);
@@ -241,7 +241,10 @@ impl Reception {
             let outcome = tokio::select! {
                 outcome = stream.run(inlet, halted.clone()) => outcome,
                 () = halted.cancelled() => Ok(()),
+                never = kept.save_changes() => match never {},
             };
+            // The last change may be unsaved.
+            kept.save().await;
             if let Err(end) = outcome {
                 let error = &end.error;
                 error!(%error, "reception ended; what was received is still applied");
@@ -272,7 +275,7 @@ impl Reception {
         }
         let mut options = settings.source.clone();
         options.replica_uuid = replica_uuid(settings.directory())?;
-        let provider = Provider::new(options, source).with_foreign(Arc::clone(&self.foreign));
+        let provider = Provider::new(options, source).with_foreign(self.foreign.shared().clone());
         Ok(ReceivedFrom::Source(Box::new(provider)))
     }
 
@@ -335,6 +338,11 @@ impl Receiving {
     fn continues(&self, settings: &Arc<ChannelSettings>) -> bool {
         self.is_alive() && Arc::ptr_eq(&self.settings, settings)
     }
+}
+
+/// Returns the servers whose transactions are in the store and not on a target with `executed`: a source has sent them.
+fn sent(store: &RelayStore, executed: &GtidSet) -> BTreeSet<Uuid> {
+    store.received_so_far().difference(executed).uuids().collect()
 }
 
 /// Waits for a task. Cancel-safe: a task that has ended must not be waited for twice.

@@ -21,7 +21,7 @@ pub use cause::SourceCause;
 pub use clock_difference::ClockDifference;
 pub use connection::{ConnectionError, SourceConnection};
 pub use group::GroupDiscovery;
-pub use history::{Foreign, Known, SharedForeign, no_foreign};
+pub use history::{Foreign, Known, SharedForeign};
 pub use options::SourceOptions;
 pub use preflight::{PreflightError, SourceFacts, preflight};
 pub use reception::{Error, Provider, ReceptionEnd};

@@ -28,7 +28,7 @@ use crate::source::assembler::TransactionAssembler;
 use crate::source::cause::{SourceCause, passes};
 use crate::source::clock_difference::ask;
 use crate::source::connection::{ConnectionError, SourceConnection};
-use crate::source::history::{Foreign, Known, SharedForeign, no_foreign};
+use crate::source::history::{Foreign, Known, SharedForeign};
 use crate::source::options::SourceOptions;
 use crate::source::semi_sync::Safe;
 use crate::source::sink::TransactionSink;
@@ -92,7 +92,7 @@ impl Provider {
             status,
             assembler: TransactionAssembler::new(),
             damaged: BTreeMap::new(),
-            foreign: no_foreign(),
+            foreign: SharedForeign::default(),
             attempt: Attempt::default(),
             logged: Logged::default(),
             safe: None,
@@ -327,11 +327,8 @@ impl Provider {
 
     /// Returns the received transactions that a source with `executed` should have and does not.
     fn lacking(&self, received: &GtidSet, executed: &GtidSet) -> GtidSet {
-        let foreign = {
-            let mut foreign = self.foreign.lock();
-            foreign.decide(received, executed);
-            Foreign { is_undecided: false, ..foreign.clone() }
-        };
+        let decided = self.foreign.decided(received, executed);
+        let foreign = Foreign { is_undecided: false, ..decided };
         Known { received: received.clone(), foreign }.lacking(executed)
     }
 

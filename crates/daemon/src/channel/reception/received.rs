@@ -55,7 +55,7 @@ impl Received {
         Ended {
             store: Arc::downgrade(&self.store),
             received: self.store.received_so_far(),
-            foreign: Arc::clone(&self.foreign),
+            foreign: self.foreign.clone(),
             pauses: Arc::clone(&self.pauses),
         }
     }
@@ -81,7 +81,7 @@ impl Ended {
         if !matches!(takes, Ok(Ok(()))) {
             return false;
         }
-        let foreign = self.foreign.lock().clone();
+        let foreign = self.foreign.get();
         let known = Known { received: self.received.clone(), foreign };
         let facts = csa_provider::source::preflight(&settings.source, Some(&known)).await;
         // A source that lacks transactions of its own would end the dump again. It may be committing them, and wait

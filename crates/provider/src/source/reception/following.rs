@@ -160,11 +160,12 @@ impl<'a, S: TransactionSink> Following<'a, S> {
             self.is_repeated = placement != Placement::End;
             return Ok(());
         }
-        if let Placement::Begin(header) = &placement
-            && self.sink.has_received(&header.gtid)
-        {
-            let (address, gtid) = (provider.attempt.address.clone(), header.gtid.clone());
-            return Err(Error::Repeated { address, gtid }.into());
+        if let Placement::Begin(header) = &placement {
+            if self.sink.has_received(&header.gtid) {
+                let (address, gtid) = (provider.attempt.address.clone(), header.gtid.clone());
+                return Err(Error::Repeated { address, gtid }.into());
+            }
+            provider.foreign.follow(header.gtid.uuid);
         }
         let event_type = event.event_type();
         self.arrivals.note(&placement, event_type, event.len() as u64);

@@ -120,9 +120,9 @@ async fn of_its_own_transactions_the_server_judges_itself() {
 }
 
 #[tokio::test]
-async fn what_came_from_elsewhere_no_source_must_have() {
-    let foreign = Foreign { servers: [gtid(1).uuid].into(), is_undecided: false };
-    let foreign = Arc::new(Mutex::new(foreign));
+async fn what_the_target_made_no_source_must_have() {
+    let foreign = Foreign { own: [gtid(1).uuid].into(), ..Foreign::default() };
+    let foreign = SharedForeign::new(foreign);
     let bench = Bench::start_with(options(), |provider| provider.with_foreign(foreign)).await;
     let (mut source, _) = bench.dump().await;
     send_transaction(&mut source, 1).await;
@@ -134,12 +134,50 @@ async fn what_came_from_elsewhere_no_source_must_have() {
     bench.stop().await;
 }
 
+/// A replica of the source takes over. The target came from a copy of it, and has a transaction that the first source
+/// lacked.
+#[tokio::test]
+async fn a_server_that_has_sent_something_is_foreign_no_longer() {
+    let sink = RecordingInlet::default();
+    sink.0.lock().received.add(&gtid(1));
+    let foreign = Foreign { servers: [gtid(1).uuid].into(), ..Foreign::default() };
+    let foreign = SharedForeign::new(foreign);
+    let shared = foreign.clone();
+    let bench = Bench::start_into(sink, options(), |provider| provider.with_foreign(shared)).await;
+    // The first source, then the replica before it has written anything.
+    for executed in ["", &gtid(1).to_string()] {
+        let mut source = bench.connection().await;
+        source.executed = executed.to_owned();
+        source.accept_login().await;
+        source.accept_dump("CRC32").await;
+    }
+    assert!(foreign.get().followed.is_empty());
+    let (mut promoted, _) = bench.dump().await;
+    send_transaction(&mut promoted, 2).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(promoted);
+    let mut lacking = bench.connection().await;
+    lacking.executed = gtid(1).to_string();
+    lacking.accept_login().await;
+    lacking.accept_questions().await;
+    lacking.assert_nothing_more().await;
+    let lacks = format!("lacks transactions we already have: {}", gtid(2));
+    bench
+        .eventually("the reason is shown", |view| {
+            view.last_error.as_deref().unwrap_or_default().contains(&lacks)
+        })
+        .await;
+    let _ = bench.dump().await;
+    assert_eq!(foreign.get().followed, [gtid(1).uuid].into());
+    bench.stop().await;
+}
+
 /// Or an empty server in the place of the source would have anything accepted.
 #[tokio::test]
 async fn a_source_that_shares_no_server_does_not_tell_what_came_from_elsewhere() {
     let undecided = Foreign { is_undecided: true, ..Foreign::default() };
-    let undecided: SharedForeign = Arc::new(Mutex::new(undecided));
-    let shared = Arc::clone(&undecided);
+    let undecided = SharedForeign::new(undecided);
+    let shared = undecided.clone();
     let bench = Bench::start_with(options(), |provider| provider.with_foreign(shared)).await;
     let (mut source, _) = bench.dump().await;
     send_transaction(&mut source, 1).await;
@@ -152,6 +190,7 @@ async fn a_source_that_shares_no_server_does_not_tell_what_came_from_elsewhere()
     empty.assert_nothing_more().await;
     assert_refused_for_the_first(&bench).await;
     let _ = bench.dump().await;
-    assert_eq!(*undecided.lock(), Foreign::default());
+    let decided = Foreign { followed: [gtid(1).uuid].into(), ..Foreign::default() };
+    assert_eq!(undecided.get(), decided);
     bench.stop().await;
 }
