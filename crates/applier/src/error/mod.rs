@@ -83,20 +83,20 @@ pub enum Error {
     #[error(
         "transaction {gtid}: the daemon or the target stopped during its statement, and the target has \
          no record of whether the statement took effect. Compare its definition with the source's. If \
-         it took effect, run on the target: UPDATE csa.statement SET executed=1 WHERE \
-         channel='{channel}'; if not: DELETE FROM csa.statement WHERE channel='{channel}'. Then start \
-         the channel"
+         it took effect, run on the target: {by_hand}UPDATE csa.statement SET executed=1 WHERE \
+         channel='{channel}'; if not: {by_hand}DELETE FROM csa.statement WHERE channel='{channel}'. \
+         Then start the channel"
     )]
-    InDoubt { gtid: String, channel: String },
+    InDoubt { gtid: String, channel: String, by_hand: &'static str },
     /// Rows that can't be rolled back were being written.
     #[error(
         "transaction {gtid}: the daemon or the target stopped while its rows were written to tables \
          that are not transactional on the target: none, some or all of them may be there. Compare \
          with the source (csa-daemon verify), and complete or remove them. If they are complete, run \
-         on the target: UPDATE csa.statement SET executed=1 WHERE channel='{channel}'; if none is \
-         there: DELETE FROM csa.statement WHERE channel='{channel}'. Then start the channel"
+         on the target: {by_hand}UPDATE csa.statement SET executed=1 WHERE channel='{channel}'; if none is \
+         there: {by_hand}DELETE FROM csa.statement WHERE channel='{channel}'. Then start the channel"
     )]
-    HalfDone { gtid: String, channel: String },
+    HalfDone { gtid: String, channel: String, by_hand: &'static str },
     /// Another session holds the channel for now: another daemon's, or one that this daemon left behind.
     #[error("channel {channel}: {what}")]
     Held { channel: String, what: String, by_another: bool },
@@ -406,6 +406,24 @@ mod tests {
                 let (shown, full) = (error.to_string(), error.with_values());
                 assert!(!shown.contains("secret") && shown.contains(&code.to_string()), "{shown}");
                 assert!(full.contains(text), "{full}");
+            }
+        }
+    }
+
+    #[test]
+    fn statements_to_run_by_hand_are_logged_as_our_own_are() {
+        for (is_logged, beginning) in [(true, ""), (false, "SET sql_log_bin=0; ")] {
+            let by_hand = crate::ownership::bookkeeping::by_hand(is_logged);
+            let (gtid, channel) = ("g:1".to_owned(), "c".to_owned());
+            let in_doubt = Error::InDoubt { gtid: gtid.clone(), channel: channel.clone(), by_hand };
+            let half_done = Error::HalfDone { gtid, channel, by_hand };
+            for text in [in_doubt.to_string(), half_done.to_string()] {
+                for statement in
+                    ["UPDATE csa.statement SET executed=1", "DELETE FROM csa.statement"]
+                {
+                    let told = format!(": {beginning}{statement} WHERE channel='c'");
+                    assert!(text.contains(&told), "{told}: {text}");
+                }
             }
         }
     }

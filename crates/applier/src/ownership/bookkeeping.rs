@@ -50,6 +50,15 @@ async fn define(session: &mut Session, statement: &str) -> Result<()> {
     session.run(statement).await.map(drop)
 }
 
+/// Returns the beginning of a statement on our tables that an operator is to run by hand. Where the target's binary log
+/// has nothing of these tables, a change of their rows there would stop each replica of the target (1146).
+pub(crate) fn by_hand(is_logged: bool) -> &'static str {
+    match is_logged {
+        true => "",
+        false => "SET sql_log_bin=0; ",
+    }
+}
+
 /// Looks for a table of ours without touching it.
 pub(crate) async fn has_table(session: &mut Session, name: &str) -> Result<bool> {
     let query = format!(

@@ -18,7 +18,7 @@ use tracing::info;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::ownership::bookkeeping::{self, has_table};
+use crate::ownership::bookkeeping::{self, by_hand, has_table};
 use crate::ownership::{channel_record, checkpoint, locks};
 use crate::server::lock_names::lock_name;
 use crate::server::port::Target;
@@ -98,8 +98,9 @@ impl CopyClaim {
                 channel: channel.to_owned(),
                 what: format!(
                     "there is one, at {}: the target is the channel's copy already; to copy again, stop the \
-                     daemon, drop the copied tables and run there: DELETE FROM csa.checkpoint WHERE channel={}",
+                     daemon, drop the copied tables and run there: {}DELETE FROM csa.checkpoint WHERE channel={}",
                     found.executed.brief(),
+                    by_hand(session.logs()),
                     quote(channel)
                 ),
             });
@@ -499,9 +500,10 @@ pub(crate) async fn check_finished(session: &mut Session, channel: &str) -> Resu
         what: format!(
             "there is none, and a copy of {} tables ({schema}.{table} first) was begun and not finished; run \
              csa-daemon copy --channel {channel} again, which continues with them or drops them; if they are \
-             another copy by now: DELETE FROM csa.copy WHERE channel={} there, and set applier.start_from to that \
+             another copy by now: {}DELETE FROM csa.copy WHERE channel={} there, and set applier.start_from to that \
              copy's GTID set",
             tables.len(),
+            by_hand(session.logs()),
             quote(channel)
         ),
     })

@@ -68,7 +68,11 @@ pub(crate) async fn find(
             session.run(withdraw(channel)).await?;
             Ok(Intent::None)
         }
-        Some((known, _)) => Err(Error::InDoubt { gtid: known, channel: channel.to_owned() }),
+        Some((known, _)) => Err(Error::InDoubt {
+            gtid: known,
+            channel: channel.to_owned(),
+            by_hand: bookkeeping::by_hand(session.logs()),
+        }),
     }
 }
 

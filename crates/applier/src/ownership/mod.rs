@@ -2,7 +2,7 @@
 
 pub(crate) mod adopt;
 pub(crate) mod audit;
-mod bookkeeping;
+pub(crate) mod bookkeeping;
 pub(crate) mod channel_record;
 pub(crate) mod checkpoint;
 pub(crate) mod claim;

@@ -13,6 +13,7 @@ use csa_provider::seams::planted::{Bug, is_planted};
 
 use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::options::TargetGtids;
+use crate::ownership::bookkeeping::by_hand;
 use crate::ownership::channel_record::ChannelRecord;
 
 /// The most intervals of a set that an error spells out.
@@ -142,12 +143,13 @@ impl StartPosition<'_> {
              its data restored from a backup and its GTIDs kept? Statements among these would be passed \
              over. Restore it with the GTIDs of the backup (RESET BINARY LOGS AND GTIDS there, \
              then SET GLOBAL gtid_purged as the backup has it), or copy the source again; if its \
-             data does hold them: DELETE FROM csa.checkpoint WHERE channel='{}' there, and \
+             data does hold them: {}DELETE FROM csa.checkpoint WHERE channel='{}' there, and \
              applier.start_from = \"{}\"",
             self.address,
             transactions(beyond.count()),
             self.channel,
             shown(&beyond),
+            by_hand(!self.gtids.hides_bookkeeping()),
             self.channel,
             shown(&all),
         ))

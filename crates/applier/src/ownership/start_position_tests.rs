@@ -273,6 +273,12 @@ fn a_target_restored_without_its_gtids_is_refused() {
             ]);
         }
     }
+    // There a logged DELETE would stop the target's replicas, which have no such table.
+    for (gtids, unlogged) in [(TargetGtids::Own, false), (TargetGtids::Mirror, true)] {
+        let why = Case { gtids, ..restored.clone() }.check().expect_err("refused");
+        let statement = "SET sql_log_bin=0; DELETE FROM csa.checkpoint";
+        assert_eq!(why.contains(statement), unlogged, "{why}");
+    }
     Case { gtids: TargetGtids::Source, ..restored.clone() }.starts();
     // In two directions the target's own are on the source, however many have not been read back.
     let own_too =

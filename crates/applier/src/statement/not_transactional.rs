@@ -19,6 +19,7 @@ use crate::error::server_text::ServerText;
 use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
 use crate::error::{Error, ErrorClass, Invariant, Result};
 use crate::options::{ApplierOptions, Executor, TargetGtids};
+use crate::ownership::bookkeeping;
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
 use crate::rows::binlog_statements::{RowImages, Step, clear_statement_end, set_statement_end};
@@ -82,7 +83,9 @@ impl Parts {
         if !under_source || !session.has_executed(gtid).await? {
             let known = intent::find(session, &channel, gtid, &group.executed_after).await;
             let known = known.map_err(|error| match error {
-                Error::InDoubt { gtid, channel } => Error::HalfDone { gtid, channel },
+                Error::InDoubt { gtid, channel, by_hand } => {
+                    Error::HalfDone { gtid, channel, by_hand }
+                }
                 other => other,
             })?;
             if known == Intent::None {
@@ -146,7 +149,9 @@ impl Parts {
         }
         match error.code() {
             Some(code) if error.class().is_failure() => {
-                let half_done = Error::HalfDone { gtid: gtid.to_owned(), channel: channel.clone() };
+                let by_hand = bookkeeping::by_hand(session.logs());
+                let half_done =
+                    Error::HalfDone { gtid: gtid.to_owned(), channel: channel.clone(), by_hand };
                 let mut message = error.server_text();
                 message.push(&format!("; {half_done}"));
                 let of = group.transactions.first().map(tables_of).unwrap_or_default();

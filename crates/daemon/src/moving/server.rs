@@ -284,8 +284,12 @@ impl Server {
 
     /// Returns the journal of a pair that is kept here.
     pub(crate) async fn journal(&mut self, channel: &str) -> Asked<Option<JournalCopy>> {
-        let deletion =
-            format!("on {}: DELETE FROM csa.move WHERE channel={}", self.address(), quote(channel));
+        // This table is in no binary log, so replicas of the server don't have it.
+        let deletion = format!(
+            "on {}: SET sql_log_bin=0; DELETE FROM csa.move WHERE channel={}",
+            self.address(),
+            quote(channel)
+        );
         match self.ask(&csa_applier::read_move(channel)).await {
             Ok(rows) => Ok(first(rows).map(|text| JournalCopy { text, deletion })),
             Err(error) if error.code.is_some_and(|code| NO_TABLE.contains(&code)) => Ok(None),
