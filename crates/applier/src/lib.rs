@@ -41,6 +41,7 @@ pub use options::{
 pub use ownership::adopt::adopt;
 pub use ownership::audit::{AuditEntry, record};
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
+pub use ownership::checkpoint::PROGRESS as PROGRESS_ROW;
 pub use ownership::claim::ChannelClaim;
 pub use ownership::control::ControlSession;
 pub use ownership::copying::{
@@ -52,7 +53,7 @@ pub use ownership::move_journal::{CREATE_MOVE, read_move, write_move};
 pub use ownership::preflight::{
     PreflightError, TargetChannels, TargetFacts, preflight, target_channels,
 };
-pub use ownership::requirements::{OfSource, executor_for, requirements};
+pub use ownership::requirements::{OfSource, executor_for, logged_again, requirements};
 pub use ownership::shown_state::{ShownState, StateSource};
 pub use ownership::standby::Standby;
 pub use ownership::start_position::{SharedTables, StartPosition};

@@ -51,7 +51,7 @@ fn of_epoch(epoch: u64) -> String {
 
 /// Number of the row that shows progress to readers where the target's `gtid_executed` is the
 /// checkpoint; no worker has this number.
-pub(crate) const PROGRESS: u16 = u16::MAX;
+pub const PROGRESS: u16 = u16::MAX;
 /// Number of the row that records commits out of the source's order (commit_order.rs); no worker has it.
 pub(crate) const OUT_OF_ORDER: u16 = PROGRESS - 2;
 

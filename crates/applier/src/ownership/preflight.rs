@@ -8,13 +8,15 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::options::{Executor, TargetOptions};
 use crate::ownership::channel_record::{self, ChannelRecord};
-use crate::ownership::requirements::{GTID_PRIVILEGES, OfSource, executor_for, requirements};
+use crate::ownership::requirements::{
+    GTID_PRIVILEGES, OfSource, executor_for, logged_again, requirements,
+};
 use crate::server::facts::own_uuids;
 use crate::server::port::Target;
 use crate::server::session::Session;
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::server::link::Side;
-use csa_provider::server::{Place, ServerFacts, Vendor};
+use csa_provider::server::{Finding, Place, ServerFacts, Vendor};
 use csa_provider::source::Foreign;
 
 /// Facts about a target that meets them.
@@ -102,10 +104,11 @@ async fn inspect(
     let has_gtids = matches!(server.text("gtid_mode"), "ON" | "ON_PERMISSIVE");
     let statement_gtids = has_gtids && server.grants.has_any(&GTID_PRIVILEGES);
     let found = requirements(&server, target, OfSource::default());
-    let mut warnings = server
-        .judged(Place::Target, &format!("target {address}"), found)
-        .map_err(|(_, why)| PreflightError::Refused(why))?;
+    let mut warnings = judged(&server, address, found)?;
     let (checkpoint, channels) = known_channels(session, channel).await?;
+    let own = channels.iter().find(|record| record.channel == channel);
+    let logged = logged_again(&server, target, own.is_some_and(|record| record.follows_target));
+    warnings.extend(judged(&server, address, logged.into_iter().collect())?);
     let tables = tables_beside(session, checkpoint.is_none(), &channels).await?;
     warnings.extend(other_engines(session, address).await.map_err(PreflightError::Unreachable)?);
     // MariaDB has a warning of its own, at any start.
@@ -131,6 +134,12 @@ async fn inspect(
         gtid_executed: server.gtid_executed,
         warnings,
     })
+}
+
+/// Returns the warnings among findings.
+fn judged(server: &ServerFacts, address: &str, found: Vec<Finding>) -> Result<Vec<String>> {
+    let judged = server.judged(Place::Target, &format!("target {address}"), found);
+    judged.map_err(|(_, why)| PreflightError::Refused(why))
 }
 
 /// Returns true if the target has user tables: a copy of the source may be in them.

@@ -29,7 +29,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use csa_applier::{
-    OfSource, StartFrom, TargetGtids, TargetOptions, executor_for, lock_name, requirements,
+    OfSource, PROGRESS_ROW, StartFrom, TargetGtids, TargetOptions, executor_for, lock_name,
+    logged_again, requirements,
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::ask::Ask as _;
@@ -114,6 +115,8 @@ struct TargetKnowledge {
     checkpoint: Option<GtidSet>,
     /// The connection there that holds the channel's lock.
     held_by: Option<String>,
+    /// The target's `gtid_executed` was its checkpoint when the channel last ran.
+    was_source: bool,
     /// Tables of a copy that was begun and not finished.
     copied_in_part: usize,
 }
@@ -132,10 +135,14 @@ pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection
         on_target(server, source.as_ref().map(|source| &source.server), options, &mut found);
     }
     let mut state = TargetKnowledge::default();
-    if let Some(Answering { session, .. }) = &mut target {
+    if let Some(Answering { session, server }) = &mut target {
         match channel_state(session, &options.channel).await {
             Ok(read) => {
                 found.push(taken(&read, options));
+                let chosen = options.target.as_ref();
+                found.extend(
+                    chosen.and_then(|chosen| logged_again(&server.facts, chosen, read.was_source)),
+                );
                 state = read;
             }
             Err(refusal) => found.push(Finding::error("target.channel", refusal.text)),
@@ -294,14 +301,18 @@ async fn channel_state(
     const NO_TABLE: [u16; 4] = [1049, 1146, 1044, 1142];
     let held = format!("SELECT IS_USED_LOCK({})", quote(&lock_name(channel)));
     let held_by = session.value(&held).await?;
-    let rows = format!("SELECT gtid_executed FROM csa.checkpoint WHERE channel={}", quote(channel));
-    let mut checkpoint = None;
+    let columns = "gtid_executed, worker";
+    let rows = format!("SELECT {columns} FROM csa.checkpoint WHERE channel={}", quote(channel));
+    let (mut checkpoint, mut was_source) = (None, false);
     match session.rows(&rows).await {
         Ok(rows) => {
-            for text in rows.into_iter().flatten().flatten() {
+            for row in rows {
+                let mut row = row.into_iter().map(Option::unwrap_or_default);
+                let (text, worker) = (row.next().unwrap_or_default(), row.next());
                 let executed =
                     text.parse().map_err(|error| session.unreadable("csa.checkpoint", error))?;
                 checkpoint.get_or_insert_with(GtidSet::new).union(&executed);
+                was_source |= worker == Some(PROGRESS_ROW.to_string());
             }
         }
         Err(refusal) if refusal.code.is_some_and(|code| NO_TABLE.contains(&code)) => {}
@@ -313,7 +324,7 @@ async fn channel_state(
         Err(refusal) if refusal.code.is_some_and(|code| NO_TABLE.contains(&code)) => 0,
         Err(refusal) => return Err(refusal),
     };
-    Ok(TargetKnowledge { checkpoint, held_by, copied_in_part })
+    Ok(TargetKnowledge { checkpoint, held_by, was_source, copied_in_part })
 }
 
 fn taken(state: &TargetKnowledge, options: &CheckOptions) -> Finding {

@@ -144,6 +144,29 @@ fn executor_of(target: &ServerFacts, options: &TargetOptions, executor: Executor
     }
 }
 
+/// Judges a change of `target_gtids` to "own". `was_source`: the channel last ran with "source", by which the schema
+/// `csa` was kept out of the target's binary log. With "own" changes of its rows are there, and replicas of the target
+/// have no such tables.
+#[must_use]
+pub fn logged_again(
+    target: &ServerFacts,
+    options: &TargetOptions,
+    was_source: bool,
+) -> Option<Finding> {
+    let is_logged = target.is_on("log_bin") && options.gtids == TargetGtids::Own;
+    (was_source && is_logged).then(|| {
+        Finding::warning(
+            "target.replicas",
+            "the channel last ran with target_gtids = \"source\", and the target's binary log has nothing of its \
+             schema csa; with \"own\" each replica of the target stops at the first row of it (1146)",
+        )
+        .fix(
+            Place::Operator,
+            "load the schema on each replica before the start (docs/replace-a-replica.md#change-the-choice-later)",
+        )
+    })
+}
+
 fn function_creators(target: &ServerFacts) -> Finding {
     const CHECK: &str = "target.log_bin_trust_function_creators";
     let trusts = target.is_on("log_bin_trust_function_creators");

@@ -286,3 +286,20 @@ fn a_group_gets_all_rows_and_takes_them() {
         assert_eq!(finding.level, level, "{limit}");
     }
 }
+
+#[test]
+fn the_schema_csa_is_logged_again_after_source() {
+    let own = options();
+    let source = TargetOptions { gtids: TargetGtids::Source, ..options() };
+    let without_log = server("9.7.4", &[("log_bin", "OFF")], &[ALL]);
+    for (target, options, was_source, expected) in [
+        (&good(), &own, true, true),
+        (&good(), &own, false, false),
+        (&good(), &source, true, false),
+        (&without_log, &own, true, false),
+    ] {
+        let found = logged_again(target, options, was_source);
+        assert_eq!(found.is_some(), expected);
+        assert!(found.is_none_or(|finding| finding.level == Level::Warning));
+    }
+}
