@@ -22,9 +22,15 @@ fn config(path: &str) -> PathBuf {
 /// Returns the chart's objects, as YAML.
 #[track_caller]
 fn render(helm: &Path, arguments: &[&str]) -> String {
+    render_as(helm, "csa-daemon", arguments)
+}
+
+/// Returns the objects of a release with this name.
+#[track_caller]
+fn render_as(helm: &Path, release: &str, arguments: &[&str]) -> String {
     let output = Command::new(helm)
         // Helm asks no cluster; it takes the chart's demands from here.
-        .args(["template", "csa-daemon", "--kube-version", "1.36.0", "--include-crds"])
+        .args(["template", release, "--kube-version", "1.36.0", "--include-crds"])
         .arg(config("helm/csa-daemon"))
         .args(arguments)
         .output()
@@ -124,6 +130,7 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
         objects.unwrap_or_else(|| panic!("no {kind}")).1
     };
     assert_eq!(found("StatefulSet")["spec"]["replicas"], 5);
+    assert_eq!(found("StatefulSet")["spec"]["podManagementPolicy"], "Parallel");
     let rules = found("Role")["rules"].clone();
     let verbs = json!(["get", "list", "watch", "create", "update", "delete"]);
     assert_eq!(
@@ -148,6 +155,21 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
     let refused =
         server.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], &refused);
     assert!(refused.is_err_and(|why| why.contains("unknown field")), "a mistake is noticed");
+}
+
+#[test]
+fn a_release_with_another_name_is_scraped_under_the_job_of_the_alerts() {
+    let Some(helm) = kubernetes_tool("helm") else { return };
+    let chart = render_as(&helm, "shop", &["--set", "serviceMonitor.enabled=true"]);
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&chart).expect("YAML");
+    let found = |kind: &str| {
+        let object = objects.iter().find(|object| object["kind"] == kind);
+        object.unwrap_or_else(|| panic!("no {kind}"))
+    };
+    let label = found("ServiceMonitor")["spec"]["jobLabel"].as_str().expect("a label");
+    let service = &found("Service")["metadata"];
+    assert_eq!(service["name"], "shop");
+    assert_eq!(service["labels"][label], "csa-daemon", "{service}");
 }
 
 /// Returns the resource of docs/kubernetes.md.
