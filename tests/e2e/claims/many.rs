@@ -69,6 +69,8 @@ impl ClaimedChannels for Host {
     }
 
     fn stands_by(&self, _: &str, _: &str) {}
+
+    fn awaits(&self, _: &str, _: &str) {}
 }
 
 struct Running {

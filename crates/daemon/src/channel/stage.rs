@@ -16,9 +16,27 @@ pub(super) struct Stage {
     pub(super) stopped_at: Option<Gtid>,
     /// The time of the next attempt, of a channel that waits for one.
     pub(super) next_attempt: Option<Instant>,
+    /// Why the channel stands by once it has stopped; `None` unless another daemon gets it.
+    pub(super) given_away: Option<String>,
 }
 
 impl Stage {
+    /// Begins a start. The detail stays until there is news.
+    pub(super) fn start(&mut self) {
+        self.phase = Phase::Starting;
+        self.next_attempt = None;
+        self.given_away = None;
+        self.forget_error();
+    }
+
+    /// Ends a run that has not failed. A channel that is given away never shows as stopped.
+    pub(super) fn stop(&mut self, why: &str) {
+        match self.given_away.take() {
+            Some(why) => self.enter(Phase::Standby, &why),
+            None => self.enter(Phase::Stopped, why),
+        }
+    }
+
     /// Changes the phase; the last error stays.
     pub(super) fn enter(&mut self, phase: Phase, detail: &str) {
         self.phase = phase;
@@ -30,5 +48,31 @@ impl Stage {
     pub(super) fn forget_error(&mut self) {
         self.last_error = None;
         self.stopped_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_that_is_given_away_never_shows_as_stopped() {
+        let mut stage = Stage::default();
+        stage.start();
+        stage.stop("stopped on request");
+        assert_eq!((stage.phase, stage.detail.as_str()), (Phase::Stopped, "stopped on request"));
+
+        stage.start();
+        stage.enter(Phase::Running, "from the checkpoint");
+        stage.given_away = Some("given away".to_owned());
+        assert_eq!(stage.phase, Phase::Running, "running groups still finish");
+        stage.stop("stopped on request");
+        assert_eq!((stage.phase, stage.detail.as_str()), (Phase::Standby, "given away"));
+
+        // It comes back, and somebody stops it.
+        stage.given_away = Some("given away".to_owned());
+        stage.start();
+        stage.stop("stopped on request");
+        assert_eq!(stage.phase, Phase::Stopped);
     }
 }

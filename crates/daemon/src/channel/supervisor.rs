@@ -71,8 +71,17 @@ struct ProcessEnd {
 struct Hindrance {
     /// It is no longer in the configuration; set for good.
     removed: CancellationToken,
-    /// In a fleet it must not run here, for this reason in words.
-    elsewhere: Mutex<Option<String>>,
+    /// In a fleet it must not run here, for this reason.
+    elsewhere: Mutex<Option<Elsewhere>>,
+}
+
+/// The reason why a channel of a fleet must not run here.
+#[derive(Debug, Clone)]
+struct Elsewhere {
+    /// The reason in words.
+    detail: String,
+    /// This daemon may be about to claim it.
+    is_joining: bool,
 }
 
 #[derive(Debug)]
@@ -91,6 +100,9 @@ struct Life {
 }
 
 type Done<T> = Result<T, Refusal>;
+
+/// The standing of a channel that this daemon gives to another one of the fleet.
+const GIVEN_AWAY: &str = "given away";
 
 /// The longest wait for a relay store to write what is in memory only.
 const RELAY_PATIENCE: Duration = Duration::from_secs(2);
@@ -125,7 +137,7 @@ impl Supervisor {
 
     /// Returns a channel of a fleet, which no daemon may run before it has claimed it.
     pub(crate) fn unclaimed(self) -> Self {
-        self.show_elsewhere("joining the fleet");
+        self.show_joining("joining the fleet");
         self
     }
 
@@ -137,6 +149,7 @@ impl Supervisor {
         let mut view = self.watch.view();
         view.verify = self.rounds.view();
         view.notify = self.controls.notify().is_set().then(|| self.tally.view());
+        view.is_joining = self.hindrance.is_joining();
         view
     }
 
@@ -240,17 +253,25 @@ impl Supervisor {
     /// again.
     pub(crate) async fn give_away(&self, patience: Duration) {
         let mut state = self.state.lock().await;
-        *self.hindrance.elsewhere.lock() = Some("given away".to_owned());
+        self.hindrance.set_elsewhere(GIVEN_AWAY, false);
         if state.is_alive() {
+            // Its end is no stop that somebody asked for, also while the store is closed.
+            self.watch.stands_by_at_its_end(GIVEN_AWAY);
             self.end(&mut state, patience).await;
         }
         self.end_reception().await;
-        self.show_elsewhere("given away");
+        self.show_elsewhere(GIVEN_AWAY);
     }
 
     /// Says why the channel does not run here; for one that does not.
     pub(crate) fn show_elsewhere(&self, detail: &str) {
-        *self.hindrance.elsewhere.lock() = Some(detail.to_owned());
+        self.hindrance.set_elsewhere(detail, false);
+        self.watch.standing_by(detail);
+    }
+
+    /// Says why the channel does not run yet; for one that this daemon may be about to claim.
+    pub(crate) fn show_joining(&self, detail: &str) {
+        self.hindrance.set_elsewhere(detail, true);
         self.watch.standing_by(detail);
     }
 
@@ -386,6 +407,16 @@ impl Supervisor {
         };
         self.end_reception().await;
         outcome
+    }
+}
+
+impl Hindrance {
+    fn set_elsewhere(&self, detail: &str, is_joining: bool) {
+        *self.elsewhere.lock() = Some(Elsewhere { detail: detail.to_owned(), is_joining });
+    }
+
+    fn is_joining(&self) -> bool {
+        self.elsewhere.lock().as_ref().is_some_and(|elsewhere| elsewhere.is_joining)
     }
 }
 

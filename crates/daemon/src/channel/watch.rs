@@ -114,11 +114,9 @@ impl Watch {
     /// The channel starts, or starts again.
     pub(super) fn starting(&self, settings: &ChannelSettings) {
         let mut inner = self.shared.inner.lock();
-        inner.stage.phase = Phase::Starting;
-        inner.stage.next_attempt = None;
+        inner.stage.start();
         inner.target = TargetWatch::of(settings);
         inner.progress.expect_heartbeats(settings.source.heartbeat_interval);
-        inner.stage.forget_error();
     }
 
     /// The channel waits for so long before it tries again.
@@ -263,8 +261,13 @@ impl Watch {
         inner.progress.given_up();
     }
 
+    /// The channel is given away: once it has stopped, another daemon has it.
+    pub(super) fn stands_by_at_its_end(&self, why: &str) {
+        self.shared.inner.lock().stage.given_away = Some(why.to_owned());
+    }
+
     pub(super) fn stopped(&self, why: &str) {
-        self.phase(Phase::Stopped, why);
+        self.shared.inner.lock().stage.stop(why);
     }
 
     /// Notes that the channel stopped for good.

@@ -44,6 +44,9 @@ pub trait ClaimedChannels: Debug + Send + Sync + 'static {
 
     /// Another daemon runs the channel, or nobody does, as `detail` says.
     fn stands_by(&self, channel: &str, detail: &str);
+
+    /// This daemon should run the channel, and has not claimed it yet.
+    fn awaits(&self, channel: &str, detail: &str);
 }
 
 /// This daemon as a member.
@@ -424,16 +427,20 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
         let mut unclaimed = Vec::new();
         self.shown.retain(|channel, _| known.contains(channel));
         for channel in known.iter().filter(|channel| !self.mine.contains_key(*channel)) {
-            let detail = match (fleet.claims.get(channel), self.shares.owner(channel)) {
+            let (claim, owner) = (fleet.claims.get(channel), self.shares.owner(channel));
+            let detail = match (claim, owner) {
                 (Some(claim), _) => format!("daemon {} has claimed the channel", claim.holder),
                 (None, Some(owner)) => format!("not claimed; daemon {owner} should claim it"),
                 (None, None) => "not claimed; no daemon of the fleet can take it".to_owned(),
             };
-            if !fleet.claims.contains_key(channel) {
+            if claim.is_none() {
                 unclaimed.push(channel.clone());
             }
             if self.shown.get(channel) != Some(&detail) {
-                self.work.stands_by(channel, &detail);
+                match claim.is_none() && owner == Some(self.options.name.as_str()) {
+                    true => self.work.awaits(channel, &detail),
+                    false => self.work.stands_by(channel, &detail),
+                }
                 self.shown.insert(channel.clone(), detail);
             }
         }

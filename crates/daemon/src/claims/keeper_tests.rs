@@ -113,6 +113,10 @@ impl ClaimedChannels for Arc<Simulated> {
     fn stands_by(&self, channel: &str, detail: &str) {
         self.details.lock().insert(channel.to_owned(), detail.to_owned());
     }
+
+    fn awaits(&self, channel: &str, detail: &str) {
+        self.details.lock().insert(channel.to_owned(), format!("awaited: {detail}"));
+    }
 }
 
 struct Host {
@@ -264,6 +268,12 @@ async fn a_fleet_that_starts_within_the_pause_moves_nothing<S: Service>() {
     for (name, pause) in [("a", 0), ("b", 900), ("c", 900)] {
         sleep(Duration::from_millis(pause)).await;
         site.start(name);
+    }
+    let details = site.hosts["a"].work.details.lock().clone();
+    let ours = |detail: &&String| detail.ends_with("daemon a should claim it");
+    assert!(details.values().any(|detail| ours(&detail)), "{details:?}");
+    for detail in details.values() {
+        assert_eq!(detail.starts_with("awaited: "), ours(&detail), "{detail}");
     }
     site.until_all_run(Duration::from_secs(4)).await;
     site.check_shares();

@@ -117,6 +117,12 @@ impl ClaimedChannels for Channels {
             channel.show_elsewhere(detail);
         }
     }
+
+    fn awaits(&self, channel: &str, detail: &str) {
+        if let Some(channel) = self.0.channel(channel) {
+            channel.show_joining(detail);
+        }
+    }
 }
 
 impl Daemon {

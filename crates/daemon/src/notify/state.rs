@@ -33,6 +33,8 @@ impl SentState {
     pub(super) fn of(view: &ChannelView) -> Option<Self> {
         Some(match view.state {
             ChannelState::Starting => return None,
+            // In a fleet it is not decided yet where the channel runs.
+            ChannelState::Standby if view.is_joining => return None,
             ChannelState::Running | ChannelState::WaitingForDelay => Self::Well,
             ChannelState::Failed => Self::Failed(cause(view)),
             ChannelState::Paused => Self::Paused,
@@ -73,7 +75,8 @@ impl SentState {
     /// Returns how long the state has to last before it is sent; `after` is the configured time of a wait.
     pub(super) fn lasts(&self, before: Option<&Self>, after: Duration) -> Duration {
         match (self, before) {
-            (Self::Waiting(_), _) => after,
+            // A channel of a fleet may stand by on its way from one daemon back to the same one.
+            (Self::Waiting(_), _) | (Self::Standby, Some(_)) => after,
             (Self::Well, Some(Self::Failed(_) | Self::Waiting(_) | Self::Unreadable)) => {
                 RECOVERED_AFTER
             }
@@ -88,5 +91,29 @@ fn cause(view: &ChannelView) -> String {
     match (error.number, &error.transaction) {
         (0, None) => error.message.clone(),
         (number, transaction) => format!("{number} {}", transaction.as_deref().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AFTER: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_channel_that_may_be_claimed_here_says_nothing() {
+        let standby = ChannelView { state: ChannelState::Standby, ..ChannelView::default() };
+        assert_eq!(SentState::of(&standby), Some(SentState::Standby));
+        assert_eq!(SentState::of(&ChannelView { is_joining: true, ..standby }), None);
+    }
+
+    #[test]
+    fn a_standby_is_told_when_it_lasts() {
+        for before in [SentState::Well, SentState::Paused, SentState::Failed(String::new())] {
+            assert_eq!(SentState::Standby.lasts(Some(&before), AFTER), AFTER, "{before:?}");
+        }
+        // It has no event, and is what a takeover is measured against.
+        assert_eq!(SentState::Standby.lasts(None, AFTER), Duration::ZERO);
+        assert_eq!(SentState::Well.lasts(Some(&SentState::Standby), AFTER), Duration::ZERO);
     }
 }

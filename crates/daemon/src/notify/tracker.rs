@@ -298,7 +298,26 @@ mod tests {
         assert_eq!(run.at(20, &view(RUNNING)), [("resumed", 1)]);
         assert_eq!(run.at(400, &view(ChannelState::Stopped)), [("stopped", 1)]);
         assert_eq!(run.at(402, &view(RUNNING)), [("resumed", 1)]);
-        assert_eq!(run.at(500, &view(ChannelState::Standby)), [("standby", 1)]);
+        assert_eq!(run.at(500, &view(ChannelState::Standby)), []);
+        assert_eq!(run.at(530, &view(ChannelState::Standby)), [("standby", 1)]);
+    }
+
+    #[test]
+    fn a_daemon_of_a_fleet_that_starts_sends_nothing() {
+        let joining = ChannelView { is_joining: true, ..view(ChannelState::Standby) };
+        for known in [None, Some(SentState::Well)] {
+            let mut run = Run::new(known);
+            for second in 0..60 {
+                assert_eq!(run.at(second, &joining), [], "the engine does not answer");
+            }
+            assert_eq!(run.at(60, &view(ChannelState::Starting)), []);
+            assert_eq!(run.at(61, &view(RUNNING)), []);
+        }
+        // The claim of its earlier process is another daemon's for a moment.
+        let mut run = Run::new(Some(SentState::Well));
+        assert_eq!(run.at(0, &joining), []);
+        assert_eq!(run.at(1, &view(ChannelState::Standby)), []);
+        assert_eq!(run.at(3, &view(RUNNING)), []);
     }
 
     #[test]

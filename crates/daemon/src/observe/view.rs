@@ -124,6 +124,9 @@ pub(crate) struct ChannelView {
     pub(crate) state: ChannelState,
     /// The state in a sentence.
     pub(crate) state_detail: String,
+    /// In a fleet, this daemon may be about to claim the channel. Serves events; other programs have the state.
+    #[serde(skip)]
+    pub(crate) is_joining: bool,
     /// The time until the daemon tries again on its own; absent while it waits for no attempt.
     #[serde(default)]
     pub(crate) next_attempt_seconds: Option<f64>,

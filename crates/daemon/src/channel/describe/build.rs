@@ -116,6 +116,7 @@ impl Facts {
             },
             channel_name: self.name,
             last_error: self.last_error,
+            is_joining: false,
             notify: None,
             verify: None,
         };

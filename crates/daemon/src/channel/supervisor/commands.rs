@@ -218,7 +218,7 @@ impl Supervisor {
 
     /// Returns the refusal of a command for a channel that another daemon of the fleet runs.
     fn refused_here(&self) -> Option<Refusal> {
-        let detail = self.hindrance.elsewhere.lock().clone()?;
+        let detail = self.hindrance.elsewhere.lock().as_ref()?.detail.clone();
         let fix =
             "csa-daemon fleet names the daemon that has the channel: send the command to that one";
         Some(Refusal::state(format!("channel {}: {detail}", self.name), fix))

@@ -36,7 +36,7 @@ pub(in crate::config) struct NotifyConfig {
     #[serde(default = "all")]
     #[schemars(extend("x-takes" = "list of events", "x-applies" = "at-once"))]
     pub(in crate::config) events: Vec<EventKind>,
-    /// Time for which a channel waits for a server, a lock or space before that is an event.
+    /// Time for which a channel waits for a server, a lock or space, or stands by, before that is an event.
     #[serde(default = "seconds::<30>")]
     #[schemars(extend("x-applies" = "at-once"))]
     pub(in crate::config) after: Duration,
