@@ -218,6 +218,44 @@ async fn a_channel_that_failed_or_is_stopped_continues_to_receive() {
     eventually("the dump ends", Duration::from_secs(10), async || dumps(&source).await == 0).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_higher_limit_counts_while_the_target_is_away() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").await;
+    insert(&source, 1..3).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("target.connect_retry", "100ms")
+        .set("relay.segment_size", "1MiB")
+        .set("relay.space_limit", "4MiB")
+        .set("daemon.stop_timeout", "3s")
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.stop();
+    wait_state(&daemon, 0, "waiting_for_target").await;
+    for id in 3..15 {
+        source.exec(&format!("INSERT INTO d.t VALUES ({id}, REPEAT('x', 1 << 20))")).await;
+    }
+    eventually("the relay store is full", DRAIN, async || {
+        !view(&daemon)["relay"]["waiting"].is_null()
+    })
+    .await;
+    let executed = source.gtid_executed().await;
+    assert_ne!(view(&daemon)["received_transaction_set"], executed.as_str());
+
+    daemon.set("relay.space_limit", "64MiB");
+    daemon.write_config();
+    let said = daemon.commanded(&["reload"]);
+    assert!(said.contains("relay.space_limit"), "{said}");
+    // The target is still away.
+    purge(&daemon, &source).await;
+    let relay = view(&daemon)["relay"].clone();
+    assert_eq!(relay["space_limit_bytes"], 64 << 20, "{relay:#}");
+    assert!(relay["waiting"].is_null() && relay["bytes"].as_u64() > Some(8 << 20), "{relay:#}");
+    target.restart();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 /// Files and folders under a folder that others than the owner could use, with their modes.
 fn open_to_others(directory: &Path) -> Vec<String> {
     let mut found = Vec::new();

@@ -132,13 +132,19 @@ impl Reception {
     }
 
     /// Receives after what the store holds, although the target's progress is not known; an empty
-    /// store has no place to begin. Returns whether anything is received. No applier is attached.
+    /// store has no place to begin. Returns whether anything is received. No applier is attached, so
+    /// a store with other settings is opened again: until the target is back, nothing else makes a
+    /// higher limit count.
     pub(super) async fn resume(
         &self,
         settings: &Arc<ChannelSettings>,
     ) -> Result<bool, ChannelError> {
         self.revive(settings).await?;
         let mut current = self.current.lock().await;
+        if current.as_ref().is_some_and(|receiving| !receiving.is_of(settings)) {
+            info!("reception begins again with other settings");
+            self.close(&mut current).await;
+        }
         if current.is_none()
             && let Some(store) = opened(settings, RelayStore::resume).await?
         {
@@ -336,7 +342,11 @@ impl Receiving {
 
     /// It can stay as it is for a channel that starts with these settings.
     fn continues(&self, settings: &Arc<ChannelSettings>) -> bool {
-        self.is_alive() && Arc::ptr_eq(&self.settings, settings)
+        self.is_alive() && self.is_of(settings)
+    }
+
+    fn is_of(&self, settings: &Arc<ChannelSettings>) -> bool {
+        Arc::ptr_eq(&self.settings, settings)
     }
 }
 
