@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use csa_scheduler::keys::{ForeignKey, KeyPart, TableId, TableKeys, UniqueKey};
+use csa_scheduler::keys::{ForeignKey, KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
 
 use super::TableName;
 use super::ahead::ReadAhead;
@@ -99,7 +99,7 @@ fn cascading_columns(
 }
 
 /// Returns the child's columns in the order of the parent's key, if the reference is to exactly
-/// that key.
+/// that key. No reference is to a key of prefixes.
 fn child_columns(
     child: &Definition,
     parent: &Definition,
@@ -110,10 +110,47 @@ fn child_columns(
         return None;
     }
     let column_of = |part: &KeyPart| {
+        if matches!(part.class, KeyClass::String { prefix: Some(_), .. }) {
+            return None;
+        }
         let name = parent.columns.get(part.column)?;
         let (own, _) = reference.columns.iter().find(|(_, theirs)| theirs == name)?;
         let column = child.columns.iter().position(|column| column == own)?;
         Some(KeyPart { column, class: part.class.clone() })
     };
     parts.iter().map(column_of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_scheduler::keys::{Collation, Weights};
+
+    use super::*;
+
+    fn text(column: usize, prefix: Option<usize>) -> KeyPart {
+        let collation = Collation::new("utf8mb4", false, Weights::Bytes, false, Vec::new());
+        KeyPart { column, class: KeyClass::String { collation: Arc::new(collation), prefix } }
+    }
+
+    fn definition(columns: &[&str], unique: Vec<Vec<KeyPart>>) -> Definition {
+        let columns = columns.iter().map(|&column| column.to_owned()).collect();
+        Definition { columns, unique, ..Definition::default() }
+    }
+
+    #[test]
+    fn a_reference_is_to_the_key_of_whole_columns() {
+        let name = |table: &str| ("d".to_owned(), table.to_owned());
+        let parent = definition(&["code"], vec![vec![text(0, Some(5))], vec![text(0, None)]]);
+        let child = definition(&["id", "p"], Vec::new());
+        let reference = references::Reference {
+            name: "f".to_owned(),
+            parent: name("parent"),
+            columns: vec![("p".to_owned(), "code".to_owned())],
+            cascades: false,
+        };
+        let mut known = KnownDefinitions::default();
+        known.definitions.insert(name("parent"), Some(parent));
+        let (key, columns) = known.foreign_key(&child, &reference).parent_key.expect("found");
+        assert_eq!((key, columns.iter().map(|part| part.column).collect()), (1, vec![1]));
+    }
 }

@@ -17,12 +17,12 @@ pub(super) struct References {
 /// One foreign key.
 #[derive(Debug, Clone)]
 pub(super) struct Reference {
-    name: String,
+    pub(super) name: String,
     pub(super) parent: TableName,
     /// Own column, and the parent's it refers to.
     pub(super) columns: Vec<(String, String)>,
     /// Deleting the parent's row, or changing its key, changes this table's rows.
-    cascades: bool,
+    pub(super) cascades: bool,
 }
 
 type ReferenceRow = (String, String, String, String, String, String, String, String, String);
