@@ -233,7 +233,9 @@ impl TableLayout {
                 let before = images.find(images.before, parts, value);
                 let after = images.find(images.after, parts, other);
                 let number = |value: &[u8]| key_number(self.id, index, value);
-                whole |= !push(images, before, after, number, value, other, keys, &mut moved);
+                let rewritten = self.is_rewritten(images, parts, value, other);
+                let change = KeyChange { kind: images.kind, before, after, rewritten };
+                whole |= !push(change, number, [value, other], keys, &mut moved);
             }
             // Without any key nothing identifies the row.
             whole |= keys.len() == first;
@@ -268,29 +270,54 @@ impl TableLayout {
         tables.push(if whole { TableUse::Whole(self.id) } else { TableUse::Rows(self.id) });
         keyed
     }
+
+    /// Returns true if an update puts an equal value of other bytes in the place of a key, as 'DE' in the place of 'de'.
+    /// InnoDB compares bytes (`row_upd_changes_first_fields_binary`): while rows refer to the key, it refuses that
+    /// update as it does any other change of the key. Nothing refers to a table without relations.
+    fn is_rewritten(
+        &self,
+        images: &Images<'_>,
+        parts: &[WantedKeyPart],
+        value: &[u8],
+        other: &[u8],
+    ) -> bool {
+        self.keys.has_relations
+            && images.kind == RowsKind::Update
+            && value == other
+            && parts.iter().any(|part| images.changes(part.place))
+    }
+}
+
+/// The change of one unique key, except for its values.
+struct KeyChange {
+    kind: RowsKind,
+    before: Found,
+    after: Found,
+    /// See [`TableLayout::is_rewritten`].
+    rewritten: bool,
 }
 
 /// Adds the effect of a change on one unique key; `false` if it is unknown.
-#[allow(clippy::too_many_arguments, reason = "the two images' buffers stay apart")]
 fn push(
-    images: &Images<'_>,
-    before: Found,
-    after: Found,
+    change: KeyChange,
     number: impl Fn(&[u8]) -> u64,
-    value: &[u8],
-    other: &[u8],
+    [value, other]: [&[u8]; 2],
     keys: &mut Vec<KeyUse>,
     moved: &mut bool,
 ) -> bool {
     let removed = |keys: &mut Vec<KeyUse>| keys.push(KeyUse::new(number(value), KeyRole::Removed));
     let added = |keys: &mut Vec<KeyUse>| keys.push(KeyUse::new(number(other), KeyRole::Added));
-    match (images.kind, before, after) {
+    match (change.kind, change.before, change.after) {
         (_, Found::Unknown, _) | (_, _, Found::Unknown) => return false,
         (RowsKind::Write, _, Found::Key) => added(keys),
         (RowsKind::Delete, Found::Key, _) => removed(keys),
         (RowsKind::Write, _, Found::Null) | (RowsKind::Delete, Found::Null, _) => {}
         // The target fills in a default that is not known here, or the image lacks the old value.
         (RowsKind::Write, _, Found::Absent) | (RowsKind::Delete, Found::Absent, _) => return false,
+        (RowsKind::Update, Found::Key, Found::Key) if change.rewritten => {
+            removed(keys);
+            added(keys);
+        }
         (RowsKind::Update, Found::Key, Found::Key) if value == other => {
             keys.push(KeyUse::new(number(value), KeyRole::Kept));
         }

@@ -134,9 +134,19 @@ fn trailing_spaces_count_where_the_collation_says_so() {
     assert_ne!(counted(&binary(false), "a  ", None), counted(&binary(false), "a", None));
 }
 
-/// `p (id PRIMARY KEY, code, u UNIQUE)`: a child refers to `code` with ON UPDATE CASCADE, and
+/// `p (id PRIMARY KEY, code UNIQUE, u)`: children refer to `code` and `u` with ON UPDATE CASCADE, and
 /// `code` has a case-insensitive collation.
 fn cascading_layout() -> TableLayout {
+    coded_layout(TableKeys {
+        cascades_to: vec![TableId(2)],
+        cascading_columns: vec![1, 2],
+        has_relations: true,
+        ..TableKeys::default()
+    })
+}
+
+/// The same table with other references to it.
+fn coded_layout(references: TableKeys) -> TableLayout {
     let learnt = weights(&[('d', b"D"), ('D', b"D"), ('e', b"E"), ('E', b"E"), ('x', b"X")]);
     let collation = Arc::new(Collation::new("utf8mb4", false, learnt, false, vec![255]));
     let code = KeyPart { column: 1, class: KeyClass::String { collation, prefix: None } };
@@ -144,11 +154,8 @@ fn cascading_layout() -> TableLayout {
     let keys = TableKeys {
         columns: 3,
         unique: vec![UniqueKey { parts: vec![id] }, UniqueKey { parts: vec![code] }],
-        cascades_to: vec![TableId(2)],
-        cascading_columns: vec![1, 2],
         foreign_key_rank: Some(0),
-        has_relations: true,
-        ..TableKeys::default()
+        ..references
     };
     // INT, VARCHAR(9) of utf8mb4_0900_ai_ci, INT: name, types, metadata, nullable, charsets.
     let mut body = vec![7, 0, 0, 0, 0, 0, 1, 0, 1, b'd', 0, 1, b'p', 0, 3, 3, 15, 3];
@@ -157,18 +164,49 @@ fn cascading_layout() -> TableLayout {
     TableLayout::new(TableId(1), Some(Arc::new(keys)), &map, &body).expect("well-formed")
 }
 
+/// A row of it, with the key 1.
+fn coded_image(code: Option<&str>, other: Option<i32>) -> Vec<u8> {
+    let nulls = u8::from(code.is_none()) << 1 | u8::from(other.is_none()) << 2;
+    let mut image = vec![nulls, 1, 0, 0, 0];
+    if let Some(code) = code {
+        image.push(code.len() as u8);
+        image.extend_from_slice(code.as_bytes());
+    }
+    image.extend(other.iter().flat_map(|other| other.to_le_bytes()));
+    image
+}
+
+#[test]
+fn an_equal_key_of_other_bytes_is_another_key_to_rows_that_refer_to_it() {
+    use KeyRole::{Added, Kept, Removed};
+    for (has_relations, after, expected) in [
+        (true, "de", vec![Kept, Kept]),
+        (true, "DE", vec![Kept, Removed, Added]),
+        (false, "DE", vec![Kept, Kept]),
+    ] {
+        let images = [coded_image(Some("de"), None), coded_image(Some(after), None)].concat();
+        let event = rows_event(EventType::UPDATE_ROWS, 7, 3, &images);
+        let parsed = RowsEvent::parse(event.event_type(), event.body()).expect("rows");
+        let (mut keys, mut tables) = (Vec::new(), Vec::new());
+        let layout = coded_layout(TableKeys { has_relations, ..TableKeys::default() });
+        let ends = layout.read_row(
+            &parsed.expect("plain"),
+            &images,
+            &mut Scratch::default(),
+            &mut keys,
+            &mut tables,
+        );
+        assert!(ends.expect("whole").keyed);
+        assert_eq!(tables, [TableUse::Rows(TableId(1))]);
+        let roles: Vec<_> = keys.iter().map(|key| key.role()).collect();
+        assert_eq!(roles, expected, "{has_relations} {after}");
+        assert!(keys[1..].iter().all(|key| key.key() == keys[1].key()));
+    }
+}
+
 #[test]
 fn any_change_of_bytes_that_others_refer_to_moves_the_row_they_cascade_from() {
-    let image = |code: Option<&str>, other: Option<i32>| {
-        let nulls = u8::from(code.is_none()) << 1 | u8::from(other.is_none()) << 2;
-        let mut image = vec![nulls, 1, 0, 0, 0];
-        if let Some(code) = code {
-            image.push(code.len() as u8);
-            image.extend_from_slice(code.as_bytes());
-        }
-        image.extend(other.iter().flat_map(|other| other.to_le_bytes()));
-        image
-    };
+    let image = coded_image;
     let (rows, whole) = (TableUse::Rows(TableId(1)), TableUse::Whole(TableId(2)));
     let (de, same) = (Some("de"), Some(1));
     for (before, after, moves) in [

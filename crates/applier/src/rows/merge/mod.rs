@@ -10,6 +10,8 @@ mod stage;
 mod writer;
 
 #[cfg(test)]
+mod equal_key_tests;
+#[cfg(test)]
 mod tests;
 
 use csa_scheduler::admission::AdmittedTransaction;
