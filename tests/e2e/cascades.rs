@@ -22,13 +22,15 @@ const GROUPS: [&[&str]; 4] = [
 ];
 
 /// Transactions in which rows let go of a key before it changes. Merged, their updates must keep that order.
-const TRANSACTIONS: [&str; 3] = [
+const TRANSACTIONS: [&str; 4] = [
     "BEGIN; UPDATE f.bound SET p=NULL WHERE id=1; UPDATE f.strict SET id='DE' WHERE id='de'; \
      UPDATE f.bound SET p='DE' WHERE id=1; COMMIT",
     "BEGIN; UPDATE f.strict SET v=1 WHERE id='it'; UPDATE f.bound SET p='it' WHERE p='fr'; \
      UPDATE f.strict SET id='FR' WHERE id='fr'; COMMIT",
     "BEGIN; UPDATE f.whole SET p=NULL WHERE id=1; UPDATE f.halves SET code='dz' WHERE code='dx'; \
      UPDATE f.whole SET p='dz' WHERE id=1; COMMIT",
+    "BEGIN; UPDATE f.varying SET p=NULL WHERE id=1; UPDATE f.fixed SET id=x'02000000'; \
+     UPDATE f.varying SET p=x'02000000' WHERE id=1; COMMIT",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,12 +47,18 @@ async fn a_key_that_rows_refuse_to_lose_changes_once_they_let_go_of_it() {
          UNIQUE a (code(1)), UNIQUE b (code))",
         "whole (id INT PRIMARY KEY, p VARCHAR(9) COLLATE utf8mb4_0900_ai_ci, \
          FOREIGN KEY (p) REFERENCES halves (code))",
+        // Images leave out the zeros of BINARY only.
+        "fixed (id BINARY(4) PRIMARY KEY)",
+        "varying (id INT PRIMARY KEY, p VARBINARY(4), FOREIGN KEY (p) REFERENCES fixed (id))",
     ] {
         source.exec(&format!("USE f; CREATE TABLE {table}")).await;
     }
     source.exec("INSERT INTO f.strict VALUES ('de',0), ('fr',0), ('it',0)").await;
     source.exec("INSERT INTO f.bound VALUES (1,'de'), (2,'fr')").await;
     source.exec("INSERT INTO f.halves VALUES (1,'dx'); INSERT INTO f.whole VALUES (1,'dx')").await;
+    source
+        .exec("INSERT INTO f.fixed VALUES (x'01'); INSERT INTO f.varying VALUES (1,x'01000000')")
+        .await;
     let daemon = Daemon::builder(&source, &images)
         .channel("statements", &source, &statements)
         .set("applier.executor", "sql")

@@ -27,7 +27,7 @@ fn text(column: usize) -> KeyPart {
         [(u32::from(c), weight.clone()), (u32::from(c.to_ascii_uppercase()), weight)]
     });
     let weights = Weights::Learnt(weights.collect());
-    let collation = Arc::new(Collation::new("utf8mb4", false, weights, false, vec![255]));
+    let collation = Arc::new(Collation::new("utf8mb4", false, weights, vec![255]));
     KeyPart { column, class: KeyClass::String { collation, prefix: None } }
 }
 

@@ -58,7 +58,6 @@ pub(super) struct Collations {
 struct Facts {
     charset: String,
     single_byte: bool,
-    pad_space: bool,
     id: u16,
 }
 
@@ -75,7 +74,7 @@ impl Collations {
             self.facts = read_facts(session).await?;
         }
         let collation = match self.facts.get(name) {
-            None => Collation::new("", false, Weights::Unknown, false, Vec::new()),
+            None => Collation::new("", false, Weights::Unknown, Vec::new()),
             Some(facts) => {
                 let weights = learn(session, name, facts).await?;
                 let numbers = match session.vendor() {
@@ -87,8 +86,8 @@ impl Collations {
                     // The source has some that the target lacks.
                     Vendor::MySql57 | Vendor::MariaDb => source_numbers(&facts.charset),
                 };
-                let Facts { charset, single_byte, pad_space, .. } = facts;
-                Collation::new(charset, *single_byte, weights, *pad_space, numbers)
+                let Facts { charset, single_byte, .. } = facts;
+                Collation::new(charset, *single_byte, weights, numbers)
             }
         };
         let collation = Arc::new(collation);
@@ -106,49 +105,25 @@ fn source_numbers(charset: &str) -> Vec<u16> {
 }
 
 async fn read_facts(session: &mut Session) -> Result<HashMap<String, Facts>> {
-    if session.vendor() == Vendor::MariaDb {
-        return read_mariadb_facts(session).await;
-    }
-    let padding = match session.vendor() {
-        // It pads under every collation.
-        Vendor::MySql57 => "NULL",
-        Vendor::MySql | Vendor::MariaDb => "c.PAD_ATTRIBUTE",
-    };
-    let rows: Vec<(String, String, u16, u8, Option<String>)> = session
-        .rows(&format!(
-            "SELECT c.COLLATION_NAME, c.CHARACTER_SET_NAME, c.ID, s.MAXLEN, {padding} \
+    // On MariaDB a column's collation may have a name that several character sets share
+    // (<https://mariadb.com/docs/server/reference/data-types/string-data-types/character-sets/supported-character-sets-and-collations>).
+    let facts = match session.vendor() {
+        Vendor::MySql | Vendor::MySql57 => {
+            "SELECT c.COLLATION_NAME, c.CHARACTER_SET_NAME, c.ID, s.MAXLEN \
              FROM information_schema.COLLATIONS c JOIN information_schema.CHARACTER_SETS s \
              USING (CHARACTER_SET_NAME)"
-        ))
-        .await?;
-    let facts = rows.into_iter().map(|(name, charset, id, max_len, pad)| {
-        // The server reports PAD SPACE for `binary` too, where it means nothing.
-        let pad_space = pad.as_deref() != Some("NO PAD") && charset != "binary";
-        (name, Facts { charset, single_byte: max_len == 1, pad_space, id })
-    });
-    Ok(facts.collect())
-}
-
-/// On MariaDB a column's collation may have a name that several character sets share, and padding
-/// shows in the name
-/// (<https://mariadb.com/docs/server/reference/data-types/string-data-types/character-sets/supported-character-sets-and-collations>).
-async fn read_mariadb_facts(session: &mut Session) -> Result<HashMap<String, Facts>> {
-    let rows: Vec<(String, String, u16, u8)> = session
-        .rows(
+        }
+        Vendor::MariaDb => {
             "SELECT a.FULL_COLLATION_NAME, a.CHARACTER_SET_NAME, a.ID, s.MAXLEN \
              FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY a \
-             JOIN information_schema.CHARACTER_SETS s USING (CHARACTER_SET_NAME)",
-        )
-        .await?;
+             JOIN information_schema.CHARACTER_SETS s USING (CHARACTER_SET_NAME)"
+        }
+    };
+    let rows: Vec<(String, String, u16, u8)> = session.rows(facts).await?;
     let facts = rows.into_iter().map(|(name, charset, id, max_len)| {
-        let pad_space = pads_on_mariadb(&name, &charset);
-        (name, Facts { charset, single_byte: max_len == 1, pad_space, id })
+        (name, Facts { charset, single_byte: max_len == 1, id })
     });
     Ok(facts.collect())
-}
-
-fn pads_on_mariadb(name: &str, charset: &str) -> bool {
-    !name.contains("nopad") && charset != "binary"
 }
 
 /// MariaDB's collations for one language: their contractions are not known here.
@@ -215,20 +190,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_mariadb_tell_padding_and_languages() {
-        for (name, pads, tailored) in [
-            ("utf8mb4_general_ci", true, false),
-            ("utf8mb4_bin", true, false),
-            ("utf8mb4_nopad_bin", false, false),
-            ("utf8mb4_uca1400_ai_ci", true, false),
-            ("utf8mb4_uca1400_nopad_as_cs", false, false),
-            ("utf8mb4_uca1400_hungarian_ai_ci", true, true),
-            ("utf8mb4_uca1400_hungarian_nopad_ai_ci", false, true),
+    fn names_of_mariadb_tell_languages() {
+        for (name, tailored) in [
+            ("utf8mb4_general_ci", false),
+            ("utf8mb4_nopad_bin", false),
+            ("utf8mb4_uca1400_ai_ci", false),
+            ("utf8mb4_uca1400_nopad_as_cs", false),
+            ("utf8mb4_uca1400_hungarian_ai_ci", true),
+            ("utf8mb4_uca1400_hungarian_nopad_ai_ci", true),
         ] {
-            assert_eq!(pads_on_mariadb(name, "utf8mb4"), pads, "{name}");
             assert_eq!(is_tailored_uca1400(name), tailored, "{name}");
         }
-        assert!(!pads_on_mariadb("binary", "binary"));
     }
 
     #[test]

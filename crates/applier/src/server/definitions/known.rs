@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn text(column: usize, prefix: Option<usize>) -> KeyPart {
-        let collation = Collation::new("utf8mb4", false, Weights::Bytes, false, Vec::new());
+        let collation = Collation::new("utf8mb4", false, Weights::Bytes, Vec::new());
         KeyPart { column, class: KeyClass::String { collation: Arc::new(collation), prefix } }
     }
 
