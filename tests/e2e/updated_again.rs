@@ -31,6 +31,16 @@ const FULL_IMAGES: [&str; 2] = [
 ];
 const OTHER_IMAGES: [&str; 2] = ["binlog_row_image=MINIMAL", "binlog_row_image=NOBLOB"];
 
+/// Moves in an index that is not unique. The server looks for the value between before any row has it, and in the second
+/// table when no row has it any more.
+const MOVES: [(&str, &str); 2] = [
+    ("(5, 0)", "UPDATE v.m SET k=3 WHERE k=5; UPDATE v.m SET k=7 WHERE k=3"),
+    (
+        "(3, 0), (8, 0)",
+        "UPDATE v.m SET k=5 WHERE k=3; UPDATE v.m SET k=7 WHERE k=5; UPDATE v.m SET k=9 WHERE k=8",
+    ),
+];
+
 /// MySQL's own replicas lose some of these updates, and stop at others, where they find the rows by a hash.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_a_statement_updates_twice_arrive() {
@@ -44,6 +54,7 @@ async fn rows_that_a_statement_updates_twice_arrive() {
     for image in FULL_IMAGES {
         update(&mut conn, &TYPES, image).await;
     }
+    move_in_index(&mut conn).await;
     // A row of a table with a primary key comes between two updates of one without.
     for statement in [
         "CREATE TABLE v.p (id INT PRIMARY KEY, u INT UNIQUE); CREATE TABLE v.n (k INT UNIQUE, b BLOB)",
@@ -78,6 +89,7 @@ async fn rows_that_a_statement_updates_twice_arrive_on_an_older_server() {
     for image in [FULL_IMAGES[0], FULL_IMAGES[1], OTHER_IMAGES[0]] {
         update(&mut conn, &types, image).await;
     }
+    move_in_index(&mut conn).await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 }
@@ -112,6 +124,24 @@ async fn create(conn: &mut Conn, types: &[Type]) {
         let function =
             format!("CREATE FUNCTION v.f{table}() RETURNS INT DETERMINISTIC MODIFIES SQL DATA");
         run(conn, &format!("{function} BEGIN {updates} RETURN 0; END")).await;
+    }
+}
+
+async fn move_in_index(conn: &mut Conn) {
+    for (number, (rows, updates)) in MOVES.into_iter().enumerate() {
+        let table = format!("v.m{number}");
+        let updates = updates.replace("v.m", &table);
+        run(conn, &format!("CREATE TABLE {table} (k INT, v INT, KEY (k))")).await;
+        run(conn, &format!("INSERT INTO {table} VALUES {rows}")).await;
+        run(
+            conn,
+            &format!(
+                "CREATE FUNCTION v.g{number}() RETURNS INT DETERMINISTIC MODIFIES SQL DATA \
+                 BEGIN {updates}; RETURN 0; END"
+            ),
+        )
+        .await;
+        run(conn, &format!("DO v.g{number}()")).await;
     }
 }
 

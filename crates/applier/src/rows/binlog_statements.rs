@@ -10,7 +10,9 @@ use csa_provider::binlog::{
     EventHeader, EventType, Gtid, QueryEvent, RawEvent, SessionContext, TableMap, XaPrepareEvent,
 };
 use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb};
+use csa_scheduler::changes::RowChanges;
 use csa_scheduler::filter::is_own;
+use csa_scheduler::keys::TableLayout;
 
 use super::updated_again::{self, EventPart};
 use crate::error::{Error, Result};
@@ -68,6 +70,8 @@ pub(crate) struct RowImageCutter {
     has_rows: bool,
     /// The source's table id of another daemon's checkpoint table, whose rows are left out.
     checkpoints: Option<Vec<u8>>,
+    /// Tables that are known to have no index on the target.
+    unindexed: Vec<Arc<TableLayout>>,
 }
 
 impl RowImageCutter {
@@ -84,6 +88,7 @@ impl RowImageCutter {
             statement_open: false,
             has_rows: false,
             checkpoints: None,
+            unindexed: Vec::new(),
         }
     }
 
@@ -93,6 +98,18 @@ impl RowImageCutter {
         if session.is_some() && self.session.as_ref() != session {
             self.cut(ready);
             self.session = session.cloned();
+        }
+    }
+
+    /// Takes from a transaction's changes which of its tables have no index on the target. `None`: they were not read, and any
+    /// table may have one.
+    pub(crate) fn learn(&mut self, changes: Option<&RowChanges>) {
+        self.unindexed.clear();
+        for block in changes.iter().flat_map(|changes| &changes.blocks) {
+            let is_known = |known: &Arc<TableLayout>| Arc::ptr_eq(known, &block.layout);
+            if !block.layout.keys.has_index && !self.unindexed.iter().any(is_known) {
+                self.unindexed.push(Arc::clone(&block.layout));
+            }
         }
     }
 
@@ -162,7 +179,9 @@ impl RowImageCutter {
     fn divided(&self, event: &RawEvent) -> Option<Vec<EventPart>> {
         let mut bodies = self.maps.iter().filter_map(|map| map.get(EventHeader::LEN..));
         let map = bodies.find(|body| body.starts_with(table_id(event)))?;
-        updated_again::divided(event, &TableMap::parse(map).ok()?).ok()?
+        let definition = map.get(TableMap::ID_LEN..)?;
+        let has_index = !self.unindexed.iter().any(|layout| *layout.table_map == *definition);
+        updated_again::divided(event, &TableMap::parse(map).ok()?, has_index).ok()?
     }
 
     /// Each part ends its step, so that the target does not join them in its own binary log.

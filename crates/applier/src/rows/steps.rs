@@ -138,6 +138,7 @@ impl Steps {
             for transaction in slice(&group, range) {
                 let gtid = &transaction.relayed.header.gtid;
                 cutter.enter(transaction.session.as_ref(), &mut ready);
+                cutter.learn(transaction.changes.as_ref());
                 let mut events = transaction.events();
                 loop {
                     let written = Written::of(&transaction.relayed);

@@ -2,13 +2,16 @@
 //!
 //! In a table without a primary key and without a unique key of NOT NULL columns, the server finds the rows of an event
 //! by a hash of their columns. After an update it looks for the new row in the hash, and updates it again at once
-//! (`Rows_log_event::do_scan_and_update` in sql/log_event.cc). Two mistakes follow, in a BINLOG statement as on a replica
+//! (`Rows_log_event::do_scan_and_update` in sql/log_event.cc). Three mistakes follow, in a BINLOG statement as on a replica
 //! of MySQL's own:
 //!
 //! - The old value of a BLOB, TEXT, JSON, GEOMETRY or VECTOR column lies in the buffer that takes the new value. If both
 //!   have the same length, the storage engine sees no change, and the second update is lost without an error.
 //! - Of several updates that begin with the same row, it takes any. Where a row returns to what it was and changes
 //!   again, the others may then find no row.
+//! - By an index it looks for the values that rows have before their updates, each value once and in the index's order
+//!   (`next_record_scan`). A value that only another update of the event brings may not be there yet, or no longer:
+//!   error 1032.
 //!
 //! In events of their own all of them arrive.
 
@@ -39,13 +42,15 @@ struct Update<'a> {
 }
 
 /// Returns an event of updates in parts that the server can apply. The last part alone ends the statement, if the event
-/// does. Returns `None` for an event that can stay as it is.
+/// does. Returns `None` for an event that can stay as it is. `has_index`: the target may have an index by which it looks
+/// for the rows.
 ///
 /// # Errors
 /// Malformed bytes.
 pub(super) fn divided(
     event: &RawEvent,
     map: &TableMap<'_>,
+    has_index: bool,
 ) -> Result<Option<Vec<EventPart>>, EventError> {
     let rows = RowsEvent::parse_any(event.event_type(), event.body())?;
     let Some(rows) = rows.filter(|rows| rows.kind == RowsKind::Update) else { return Ok(None) };
@@ -54,7 +59,7 @@ pub(super) fn divided(
         return Ok(None);
     }
     let updates = updates(&columns, &rows)?;
-    let parts = parts(&updates);
+    let parts = parts(&updates, has_index);
     Ok((parts.len() > 1).then(|| cut(event, &rows, &parts)))
 }
 
@@ -129,15 +134,15 @@ const fn is_large(column: &Column) -> bool {
 }
 
 /// Returns the number of rows in each part, and where it ends in the images.
-fn parts(updates: &[Update<'_>]) -> Vec<(usize, usize)> {
+fn parts(updates: &[Update<'_>], has_index: bool) -> Vec<(usize, usize)> {
     let compared = compared(updates);
     let (mut parts, mut last) = (Vec::new(), (0, 0));
-    let mut part = Part::default();
+    let mut part = Part::new(has_index);
     for update in updates {
         let (before, after) = (key(&update.before, &compared), key(&update.after, &compared));
         if !part.takes(&before, &after, update.changes_large) {
             parts.push(std::mem::take(&mut last));
-            part = Part::default();
+            part = Part::new(has_index);
             part.takes(&before, &after, update.changes_large);
         }
         last = (last.0 + 1, update.end);
@@ -147,9 +152,10 @@ fn parts(updates: &[Update<'_>]) -> Vec<(usize, usize)> {
 }
 
 /// Updates that the server can make in any order: it takes any that it finds in the hash. So no row changes its large
-/// values by a second update, and none becomes again what it was.
-#[derive(Default)]
+/// values by a second update, and none becomes again what it was. With an index none has a second update: that costs
+/// events, but none of them a scan of the table.
 struct Part<'a> {
+    has_index: bool,
     numbers: HashMap<Vec<Field<'a>>, usize>,
     rows: Vec<KnownRow>,
 }
@@ -167,13 +173,17 @@ impl<'a> Part<'a> {
     /// A search through more rows costs more than another event.
     const STEPS_MAX: usize = 1000;
 
+    fn new(has_index: bool) -> Self {
+        Self { has_index, numbers: HashMap::default(), rows: Vec::new() }
+    }
+
     /// Takes an update; returns `false` and takes nothing if it needs a part of its own. An empty part takes anything.
     fn takes(&mut self, before: &[Field<'a>], after: &[Field<'a>], changes_large: bool) -> bool {
         let (from, to) = (self.number(before), self.number(after));
         let row = |number: usize| self.rows.get(number);
         let is_second = row(from).is_some_and(|row| row.is_after);
         if row(to).is_some_and(|row| row.changes_large)
-            || is_second && (changes_large || self.may_become(to, from))
+            || is_second && (self.has_index || changes_large || self.may_become(to, from))
         {
             return false;
         }

@@ -22,6 +22,8 @@ pub struct TableKeys {
     pub unique: Vec<UniqueKey>,
     /// There is one, and it has no prefixes of columns.
     pub has_primary: bool,
+    /// It has an index of any kind, by which the server may look for a row.
+    pub has_index: bool,
     /// It has a unique index with values that are not in row images (functional, multi-valued), or may be wrong
     /// there.
     pub opaque_unique_key: bool,

@@ -1,6 +1,6 @@
 //! Random updates of a table without a key, applied by a model of the server's hash scan.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use csa_provider::binlog::{EventType, TableMap};
 use csa_provider::test_util::event;
@@ -37,9 +37,9 @@ fn update_event(updates: &[(Row, Row)]) -> RawEvent {
     event_of([0b11, 0b11], &images.collect::<Vec<_>>().concat())
 }
 
-fn parts(event: &RawEvent) -> Vec<RawEvent> {
+fn parts(event: &RawEvent, has_index: bool) -> Vec<RawEvent> {
     let map = table_map();
-    let divided = divided(event, &TableMap::parse(&map).unwrap()).unwrap();
+    let divided = divided(event, &TableMap::parse(&map).unwrap(), has_index).unwrap();
     let Some(parts) = divided else { return vec![event.clone()] };
     let mut before = 0;
     for part in &parts {
@@ -62,26 +62,47 @@ fn read(event: &RawEvent) -> Vec<(Row, Row)> {
     updates(&columns, &rows).unwrap().iter().map(|u| (row(&u.before), row(&u.after))).collect()
 }
 
-/// Updates as a server makes them that has to find the rows by a hash.
-fn hash_scan(table: &mut [Row], updates: &[(Row, Row)]) -> Result<(), &'static str> {
-    let mut hash: HashMap<Row, Vec<Row>> = HashMap::new();
+/// The updates that are left, by the row before.
+type RowHash = HashMap<Row, Vec<Row>>;
+
+/// Updates as a server makes them that has to find the rows by a hash, in a table with or without a key of `a`.
+fn hash_scan(
+    table: &mut [Row],
+    updates: &[(Row, Row)],
+    has_index: bool,
+) -> Result<(), &'static str> {
+    let mut hash = RowHash::new();
     for (before, after) in updates {
         hash.entry(*before).or_default().push(*after);
     }
-    for stored in table {
-        let (mut seen, mut is_again) = (*stored, false);
-        while let Some(after) = hash.get_mut(&seen).and_then(Vec::pop) {
-            stored.0 = after.0;
-            // The old text lies where the new one is, so the engine compares the new one with itself.
-            if !is_again || seen.1.len() != after.1.len() {
-                stored.1 = after.1;
-            }
-            (seen, is_again) = (after, true);
-        }
+    let keys: BTreeSet<u8> = updates.iter().map(|(before, _)| before.0).collect();
+    if !has_index {
+        table.iter_mut().for_each(|stored| update_stored(stored, &mut hash));
     }
-    match hash.values().all(Vec::is_empty) {
-        true => Ok(()),
-        false => Err("1032"),
+    for key in keys.into_iter().filter(|_| has_index) {
+        let mut rows = table.iter_mut().filter(|stored| stored.0 == key).peekable();
+        if rows.peek().is_none() && !is_done(&hash) {
+            return Err("1032");
+        }
+        rows.for_each(|stored| update_stored(stored, &mut hash));
+    }
+    if is_done(&hash) { Ok(()) } else { Err("1032") }
+}
+
+fn is_done(hash: &RowHash) -> bool {
+    hash.values().all(Vec::is_empty)
+}
+
+/// Updates a row that was found, for as long as the hash has what it becomes.
+fn update_stored(stored: &mut Row, hash: &mut RowHash) {
+    let (mut seen, mut is_again) = (*stored, false);
+    while let Some(after) = hash.get_mut(&seen).and_then(Vec::pop) {
+        stored.0 = after.0;
+        // The old text lies where the new one is, so the engine compares the new one with itself.
+        if !is_again || seen.1.len() != after.1.len() {
+            stored.1 = after.1;
+        }
+        (seen, is_again) = (after, true);
     }
 }
 
@@ -113,16 +134,20 @@ fn any_updates() -> impl Strategy<Value = (Vec<Row>, Vec<(Row, Row)>)> {
 proptest! {
     #[test]
     fn all_updates_arrive((table, updates) in any_updates()) {
-        let (mut wanted, mut target) = (table.clone(), table);
+        let mut wanted = table.clone();
         one_by_one(&mut wanted, &updates);
-        let parts = parts(&update_event(&updates));
-        prop_assert_eq!(parts.iter().flat_map(read).collect::<Vec<_>>(), updates);
-        for part in &parts {
-            prop_assert_eq!(hash_scan(&mut target, &read(part)), Ok(()));
-        }
         wanted.sort_unstable();
-        target.sort_unstable();
-        prop_assert_eq!(target, wanted);
+        // The last has no index, but that is not known.
+        for (may_have_index, has_index) in [(true, true), (false, false), (true, false)] {
+            let mut target = table.clone();
+            let parts = parts(&update_event(&updates), may_have_index);
+            prop_assert_eq!(&parts.iter().flat_map(read).collect::<Vec<_>>(), &updates);
+            for part in &parts {
+                prop_assert_eq!(hash_scan(&mut target, &read(part), has_index), Ok(()));
+            }
+            target.sort_unstable();
+            prop_assert_eq!(&target, &wanted);
+        }
     }
 }
 
@@ -130,19 +155,34 @@ proptest! {
 fn only_what_goes_wrong_is_divided() {
     let cases = [
         // Another row, a text of the same row, and a row that becomes another.
-        (vec![((1, "x"), (1, "y")), ((2, "x"), (2, "y"))], vec![2]),
-        (vec![((1, "x"), (2, "x")), ((2, "x"), (2, "y"))], vec![1, 1]),
-        (vec![((2, "x"), (2, "y")), ((1, "x"), (2, "x"))], vec![1, 1]),
-        // All rows of a table without large values: each event costs a scan of the table.
-        (vec![((1, "x"), (2, "x")), ((2, "x"), (3, "x")), ((3, "x"), (4, "x"))], vec![3]),
-        (vec![((1, "x"), (2, "x")), ((2, "x"), (1, "x")), ((1, "x"), (4, "x"))], vec![1, 2]),
-        (vec![((3, "x"), (4, "x")), ((1, "x"), (2, "x")), ((2, "x"), (3, "x"))], vec![3]),
-        (vec![((1, "x"), (1, "y"))], vec![1]),
+        (vec![((1, "x"), (1, "y")), ((2, "x"), (2, "y"))], vec![2], vec![2]),
+        (vec![((1, "x"), (2, "x")), ((2, "x"), (2, "y"))], vec![1, 1], vec![1, 1]),
+        (vec![((2, "x"), (2, "y")), ((1, "x"), (2, "x"))], vec![1, 1], vec![1, 1]),
+        // All rows of a table without large values: without an index each event costs a scan of the table.
+        (
+            vec![((1, "x"), (2, "x")), ((2, "x"), (3, "x")), ((3, "x"), (4, "x"))],
+            vec![3],
+            vec![1, 1, 1],
+        ),
+        (
+            vec![((1, "x"), (2, "x")), ((2, "x"), (1, "x")), ((1, "x"), (4, "x"))],
+            vec![1, 2],
+            vec![1, 1, 1],
+        ),
+        (
+            vec![((3, "x"), (4, "x")), ((1, "x"), (2, "x")), ((2, "x"), (3, "x"))],
+            vec![3],
+            vec![2, 1],
+        ),
+        (vec![((3, "x"), (4, "x")), ((2, "x"), (3, "x"))], vec![2], vec![2]),
+        (vec![((1, "x"), (1, "y"))], vec![1], vec![1]),
     ];
-    for (updates, wanted) in cases {
-        let parts = parts(&update_event(&updates));
-        let lengths: Vec<usize> = parts.iter().map(|part| read(part).len()).collect();
-        assert_eq!(lengths, wanted, "{updates:?}");
+    for (updates, scanned, indexed) in cases {
+        for (has_index, wanted) in [(false, scanned), (true, indexed)] {
+            let parts = parts(&update_event(&updates), has_index);
+            let lengths: Vec<usize> = parts.iter().map(|part| read(part).len()).collect();
+            assert_eq!(lengths, wanted, "{updates:?} {has_index}");
+        }
     }
 }
 
@@ -150,10 +190,21 @@ fn only_what_goes_wrong_is_divided() {
 fn the_model_loses_what_the_server_loses() {
     let mut table = [(1, "x")];
     let updates = [((1, "x"), (2, "x")), ((2, "x"), (2, "y"))];
-    assert_eq!((hash_scan(&mut table, &updates), table), (Ok(()), [(2, "x")]));
+    assert_eq!((hash_scan(&mut table, &updates, false), table), (Ok(()), [(2, "x")]));
     let mut table = [(1, "x")];
     let updates = [((1, "x"), (2, "x")), ((2, "x"), (1, "x")), ((1, "x"), (3, "x"))];
-    assert_eq!(hash_scan(&mut table, &updates), Err("1032"));
+    assert_eq!(hash_scan(&mut table, &updates, false), Err("1032"));
+    // By an index it looks for 3 first, and for 5 after that row has become another.
+    let moves = [
+        vec![((5, "x"), (3, "x")), ((3, "x"), (7, "x"))],
+        vec![((3, "x"), (5, "x")), ((5, "x"), (7, "x")), ((8, "x"), (9, "x"))],
+    ];
+    for updates in moves {
+        for (has_index, expected) in [(false, Ok(())), (true, Err("1032"))] {
+            let mut table = [updates[0].0, (8, "x")];
+            assert_eq!(hash_scan(&mut table, &updates, has_index), expected, "{updates:?}");
+        }
+    }
 }
 
 #[test]
@@ -164,8 +215,10 @@ fn the_last_part_alone_ends_the_statement() {
         let mut body = event.body().to_vec();
         body[TableMap::ID_LEN] = RowsEvent::NO_FOREIGN_KEY_CHECKS as u8 | u8::from(ends);
         event = event.with_body(&body);
-        let flags =
-            parts(&event).iter().map(|part| part.body()[TableMap::ID_LEN]).collect::<Vec<_>>();
+        let flags = parts(&event, false)
+            .iter()
+            .map(|part| part.body()[TableMap::ID_LEN])
+            .collect::<Vec<_>>();
         assert_eq!(flags, [2, 2, 2 | u8::from(ends)]);
     }
 }
@@ -179,7 +232,7 @@ fn columns_that_an_image_lacks_have_their_old_values() {
         [image((2, "x")), after(1).to_vec()].concat(),
         [image((1, "x")), after(3).to_vec()].concat(),
     ];
-    let parts = parts(&event_of([0b11, 0b01], &rows.concat()));
+    let parts = parts(&event_of([0b11, 0b01], &rows.concat()), false);
     assert_eq!(parts.len(), 2);
 }
 
@@ -189,8 +242,8 @@ fn malformed_events_are_no_reason_to_stop_here() {
     let map = table_map();
     let map = TableMap::parse(&map).unwrap();
     for length in 0..whole.body().len() {
-        let _ = divided(&whole.with_body(&whole.body()[..length]), &map);
+        let _ = divided(&whole.with_body(&whole.body()[..length]), &map, true);
     }
     // No columns at all, which would be rows without end.
-    assert!(divided(&event_of([0, 0], &[0; 4]), &map).unwrap().is_none());
+    assert!(divided(&event_of([0, 0], &[0; 4]), &map, true).unwrap().is_none());
 }

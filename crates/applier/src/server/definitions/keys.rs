@@ -24,6 +24,8 @@ pub(super) struct Definition {
     pub(super) unique: Vec<Vec<KeyPart>>,
     /// See [`csa_scheduler::keys::TableKeys::has_primary`].
     pub(super) has_primary: bool,
+    /// See [`csa_scheduler::keys::TableKeys::has_index`].
+    pub(super) has_index: bool,
     /// A unique key has values that are not in row images, or may be wrong there.
     pub(super) opaque_unique_key: bool,
     /// See [`csa_scheduler::keys::TableKeys::computes`].
@@ -147,6 +149,7 @@ impl Answers {
         let functional = parts.iter().any(|(_, column, ..)| column.is_none());
         let mut definition = Definition {
             has_primary: has_whole_primary(&parts),
+            has_index: !parts.is_empty(),
             computes: generated
                 || functional
                 || table.has_checks

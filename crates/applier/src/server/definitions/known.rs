@@ -43,6 +43,7 @@ impl KnownDefinitions {
             columns: definition.columns.len(),
             unique: unique.collect(),
             has_primary: definition.has_primary,
+            has_index: definition.has_index,
             opaque_unique_key: definition.opaque_unique_key,
             foreign_keys: references
                 .of(name)
