@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csa_provider::test_util::{event, format_description, gtid_event, query_event};
-use csa_provider::binlog::{EventType, Gtid, RawEvent, Tag, TransactionHeader, Uuid};
+use csa_provider::binlog::{
+    EventType, Gtid, RawEvent, Tag, TemporalType, TransactionHeader, Uuid,
+};
 use csa_relaystore::disk::RelayPosition;
 use csa_relaystore::read::{RelayedTransaction, TransactionBody};
 use csa_scheduler::admission::Admission;
@@ -38,8 +40,13 @@ fn keys(columns: usize, selector: u8) -> TableKeys {
         KeyClass::Float,
         KeyClass::Double,
         KeyClass::Decimal,
-        KeyClass::Temporal,
-        KeyClass::Choice,
+        KeyClass::Year,
+        KeyClass::Temporal(TemporalType::Date),
+        KeyClass::Temporal(TemporalType::Time),
+        KeyClass::Temporal(TemporalType::DateTime),
+        KeyClass::Temporal(TemporalType::Timestamp),
+        KeyClass::Enum,
+        KeyClass::Set,
         KeyClass::Bit,
         KeyClass::Unknown,
     ];

@@ -13,8 +13,8 @@ pub use event::{
     ChecksumAlgorithm, Column, ColumnType, ColumnValue, Date, DateTime, EventError, EventHeader,
     EventType, Field, FormatDescription, JsonDiff, JsonForm, JsonOperation, JsonValue, OldTemporal,
     PayloadEvents, QueryCharset, QueryEvent, RawEvent, RowsEvent, RowsKind, SessionContext,
-    TableMap, Time, TransactionHeader, TransactionPayload, UpdatedRow, Value, ValueColumn,
-    ValueType, XaPrepareEvent, charset_of, collation_name, scan_image,
+    TableMap, TemporalType, Time, TransactionHeader, TransactionPayload, UpdatedRow, Value,
+    ValueColumn, ValueType, XaPrepareEvent, charset_of, collation_name, scan_image,
 };
 pub use gtid::{Gtid, GtidSet, Interval, InvalidTag, ParseGtidError, Tag, Uuid, owned_gtids};
 pub use version::version_numbers;

@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use csa_provider::binlog::{
-    Column, ColumnType, EventError, RowsEvent, RowsKind, TableMap, Value, scan_image,
-};
+use csa_provider::binlog::{Column, EventError, RowsEvent, RowsKind, TableMap, Value, scan_image};
 use csa_provider::seams::planted::{Bug, is_planted};
 
 use super::hash::key_number;
-use super::{KeyClass, KeyPart, KeyRole, KeyUse, TableId, TableKeys};
+use super::part_bytes::PartBytes;
+use super::{KeyPart, KeyRole, KeyUse, TableId, TableKeys};
 
 /// How much of a table a change touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,8 +44,9 @@ pub struct TableLayout {
 struct WantedKeyPart {
     /// Place in `wanted`.
     place: usize,
-    prefix_len: usize,
-    class: KeyClass,
+    /// The bytes of the length before the value.
+    length_bytes: usize,
+    bytes: PartBytes,
 }
 
 #[derive(Debug)]
@@ -157,26 +157,13 @@ impl TableLayout {
         parts.iter().map(|part| self.part(part)).collect()
     }
 
-    /// `None` if the source's column differs in type or character set from the target's: equal
-    /// values might then have different bytes.
     fn part(&self, part: &KeyPart) -> Option<WantedKeyPart> {
         let column = self.columns.get(part.column)?;
-        let same = match (&part.class, column.column_type) {
-            (KeyClass::Integer, ColumnType::Integer(_))
-            | (KeyClass::Float, ColumnType::Float)
-            | (KeyClass::Double, ColumnType::Double)
-            | (KeyClass::Decimal, ColumnType::Decimal(..))
-            | (KeyClass::Temporal, ColumnType::Temporal(_))
-            | (KeyClass::Choice, ColumnType::Choice(_))
-            | (KeyClass::Bit, ColumnType::Bit(_)) => true,
-            (KeyClass::String { collation, .. }, ColumnType::String(_) | ColumnType::Blob(_)) => {
-                column.collation.is_some_and(|source| collation.has_charset_of(source))
-            }
-            _ => false,
-        };
-        let place = self.wanted.binary_search(&part.column).ok()?;
-        let prefix_len = column.column_type.prefix_len();
-        same.then(|| WantedKeyPart { place, prefix_len, class: part.class.clone() })
+        Some(WantedKeyPart {
+            place: self.wanted.binary_search(&part.column).ok()?,
+            length_bytes: column.column_type.prefix_len(),
+            bytes: PartBytes::of(&part.class, column)?,
+        })
     }
 
     /// Finds the ends of the row at the start of `bytes`, and the keys and tables it touches.
@@ -362,8 +349,8 @@ impl Images<'_> {
                 Some(Value::At(range)) => {
                     present = true;
                     let value = self.bytes.get(range.clone()).unwrap_or_default();
-                    let value = value.get(part.prefix_len..).unwrap_or_default();
-                    if !append(&part.class, value, out) {
+                    let value = value.get(part.length_bytes..).unwrap_or_default();
+                    if !part.bytes.append(value, out) {
                         return Found::Unknown;
                     }
                 }
@@ -418,36 +405,4 @@ impl Images<'_> {
         }
         true
     }
-}
-
-/// Appends the bytes of one part that count in a comparison, so that adjacent parts can't be
-/// mistaken for each other.
-fn append(class: &KeyClass, value: &[u8], out: &mut Vec<u8>) -> bool {
-    match class {
-        // All values of a column have the same length, which keeps adjacent parts apart.
-        KeyClass::Integer
-        | KeyClass::Decimal
-        | KeyClass::Temporal
-        | KeyClass::Choice
-        | KeyClass::Bit => out.extend_from_slice(value),
-        KeyClass::Float => {
-            let bytes = value.try_into().unwrap_or_default();
-            // -0.0 equals 0.0 but differs in bytes; adding 0.0 turns it into 0.0.
-            out.extend_from_slice(&(f32::from_le_bytes(bytes) + 0.0).to_le_bytes());
-        }
-        KeyClass::Double => {
-            let bytes = value.try_into().unwrap_or_default();
-            out.extend_from_slice(&(f64::from_le_bytes(bytes) + 0.0).to_le_bytes());
-        }
-        KeyClass::String { collation, prefix } => {
-            let start = out.len();
-            if !collation.append(value, *prefix, out) {
-                return false;
-            }
-            let len = (out.len() - start) as u32;
-            out.extend_from_slice(&len.to_le_bytes());
-        }
-        KeyClass::Unknown => return false,
-    }
-    true
 }

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use csa_provider::binlog::TemporalType;
+
 use super::Collation;
 
 /// A table's number in one state of the catalogue.
@@ -64,12 +66,15 @@ pub struct KeyPart {
 /// How values of a key column are compared.
 #[derive(Debug, Clone)]
 pub enum KeyClass {
+    /// TINYINT to BIGINT.
     Integer,
+    Year,
     Float,
     Double,
     Decimal,
-    Temporal,
-    Choice,
+    Temporal(TemporalType),
+    Enum,
+    Set,
     Bit,
     /// CHAR to LONGTEXT and their binary kin; `prefix` in characters (bytes, where binary).
     String {

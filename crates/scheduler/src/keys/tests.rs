@@ -146,6 +146,41 @@ fn written(id: u32, column: [u8; 3], keys: TableKeys, value: &[u8]) -> Vec<KeyUs
     keys
 }
 
+/// Returns the key of a new row of `t (id PRIMARY KEY)`, with an integer of this type.
+fn integer_key(code: u8, value: &[u8]) -> KeyUse {
+    let body = [&[7, 0, 0, 0, 0, 0, 1, 0, 1, b'd', 0, 1, b't', 0, 1][..], &[code, 0, 0]].concat();
+    let part = KeyPart { column: 0, class: KeyClass::Integer };
+    let keys = Some(Arc::new(TableKeys {
+        columns: 1,
+        unique: vec![UniqueKey { parts: vec![part] }],
+        ..TableKeys::default()
+    }));
+    let map = TableMap::parse(&body).expect("well-formed");
+    let layout = TableLayout::new(TableId(1), keys, &map, &body).expect("well-formed");
+    let event = rows_event(EventType::WRITE_ROWS, 7, 1, &[&[0], value].concat());
+    let rows = RowsEvent::parse(event.event_type(), event.body()).expect("rows").expect("plain");
+    let (mut keys, mut tables) = (Vec::new(), Vec::new());
+    layout
+        .read_row(&rows, rows.images, &mut Scratch::default(), &mut keys, &mut tables)
+        .expect("whole");
+    assert_eq!(tables, [TableUse::Rows(TableId(1))]);
+    keys[0]
+}
+
+#[test]
+fn a_key_outlives_a_change_of_its_width() {
+    const BIGINT: u8 = 8;
+    const INT: u8 = 3;
+    for value in [5, -5, i32::MIN, i32::MAX] {
+        let wide = integer_key(BIGINT, &i64::from(value).to_le_bytes());
+        assert_eq!(integer_key(INT, &value.to_le_bytes()), wide, "{value}");
+    }
+    // INT UNSIGNED: some sources do not say so.
+    let wide = integer_key(BIGINT, &i64::from(u32::MAX - 5).to_le_bytes());
+    assert_eq!(integer_key(INT, &(u32::MAX - 5).to_le_bytes()), wide);
+    assert_ne!(integer_key(INT, &5_i32.to_le_bytes()), wide);
+}
+
 #[test]
 fn a_varbinary_refers_to_the_binary_that_it_equals() {
     let collation = Arc::new(Collation::new("binary", true, Weights::Bytes, vec![63]));

@@ -1,5 +1,6 @@
 use std::collections::{HashMap, HashSet};
 
+use csa_provider::binlog::TemporalType;
 use csa_scheduler::keys::{KeyClass, KeyPart};
 
 use super::collations::Collations;
@@ -291,12 +292,17 @@ async fn class(
     prefix: Option<usize>,
 ) -> Result<KeyClass> {
     Ok(match data_type {
-        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year" => KeyClass::Integer,
+        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => KeyClass::Integer,
+        "year" => KeyClass::Year,
         "float" => KeyClass::Float,
         "double" => KeyClass::Double,
         "decimal" => KeyClass::Decimal,
-        "date" | "time" | "datetime" | "timestamp" => KeyClass::Temporal,
-        "enum" | "set" => KeyClass::Choice,
+        "date" => KeyClass::Temporal(TemporalType::Date),
+        "time" => KeyClass::Temporal(TemporalType::Time),
+        "datetime" => KeyClass::Temporal(TemporalType::DateTime),
+        "timestamp" => KeyClass::Temporal(TemporalType::Timestamp),
+        "enum" => KeyClass::Enum,
+        "set" => KeyClass::Set,
         "bit" => KeyClass::Bit,
         "char" | "varchar" | "tinytext" | "text" | "mediumtext" | "longtext" | "binary"
         | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => {

@@ -6,17 +6,21 @@ use crate::binlog::bytes_reader::{Malformed, Reader};
 /// A column's type in a table map; for `STRING` the real type, which its metadata holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
-    /// TINYINT to BIGINT and YEAR, little-endian; number of bytes.
+    /// TINYINT to BIGINT, little-endian; number of bytes.
     Integer(u8),
+    /// The years since 1900 in one byte, or 0.
+    Year,
     Float,
     Double,
     /// Precision and scale.
     Decimal(u8, u8),
-    /// DATE, TIME, DATETIME and TIMESTAMP with any fraction; number of bytes. Equal values have
-    /// equal bytes.
-    Temporal(u8),
-    /// ENUM and SET as their number; number of bytes.
-    Choice(u8),
+    /// A date or time with any fraction; number of bytes.
+    Temporal(TemporalType, u8),
+    /// A format from before 5.6.4, little-endian.
+    OldTemporal(TemporalType),
+    /// ENUM and SET as their number, little-endian; number of bytes.
+    Enum(u8),
+    Set(u8),
     Bit(u8),
     /// CHAR, BINARY, VARCHAR and VARBINARY; number of bytes of the length before the value.
     String(u8),
@@ -28,6 +32,15 @@ pub enum ColumnType {
     Vector(u8),
 }
 
+/// A type of dates and times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TemporalType {
+    Date,
+    Time,
+    DateTime,
+    Timestamp,
+}
+
 impl ColumnType {
     /// Reads a column's metadata from a table map.
     pub(super) fn read(code: u8, metadata: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -36,7 +49,8 @@ impl ColumnType {
         // before 5.6.4, 17 to 19 those with a fraction.
         let fraction = |metadata: &mut Reader<'_>| Ok(metadata.u8(WHAT)?.min(6).div_ceil(2));
         Ok(match code {
-            1 | 13 => Self::Integer(1),
+            1 => Self::Integer(1),
+            13 => Self::Year,
             2 => Self::Integer(2),
             3 => Self::Integer(4),
             8 => Self::Integer(8),
@@ -49,21 +63,26 @@ impl ColumnType {
                 metadata.u8(WHAT)?;
                 Self::Double
             }
-            7 => Self::Temporal(4),
-            10 | 11 | 14 => Self::Temporal(3),
-            12 => Self::Temporal(8),
-            17 => Self::Temporal(4 + fraction(metadata)?),
-            18 => Self::Temporal(5 + fraction(metadata)?),
-            19 => Self::Temporal(3 + fraction(metadata)?),
+            7 => Self::OldTemporal(TemporalType::Timestamp),
+            10 | 14 => Self::Temporal(TemporalType::Date, 3),
+            11 => Self::OldTemporal(TemporalType::Time),
+            12 => Self::OldTemporal(TemporalType::DateTime),
+            17 => Self::Temporal(TemporalType::Timestamp, 4 + fraction(metadata)?),
+            18 => Self::Temporal(TemporalType::DateTime, 5 + fraction(metadata)?),
+            19 => Self::Temporal(TemporalType::Time, 3 + fraction(metadata)?),
             15 | 253 => Self::String(length_bytes(usize::from(metadata.u16(WHAT)?))),
             16 => {
                 let (bits, bytes) = (metadata.u8(WHAT)?, metadata.u8(WHAT)?);
                 Self::Bit(bytes.saturating_add(u8::from(bits > 0)))
             }
             246 => Self::Decimal(metadata.u8(WHAT)?, metadata.u8(WHAT)?),
-            247 | 248 => {
+            247 => {
                 metadata.u8(WHAT)?;
-                Self::Choice(metadata.u8(WHAT)?)
+                Self::Enum(metadata.u8(WHAT)?)
+            }
+            248 => {
+                metadata.u8(WHAT)?;
+                Self::Set(metadata.u8(WHAT)?)
             }
             249..=252 => Self::Blob(blob_length_bytes(metadata)?),
             242 => Self::Vector(blob_length_bytes(metadata)?),
@@ -80,7 +99,8 @@ impl ColumnType {
         let (real, length) = (metadata.u8("column metadata")?, metadata.u8("column metadata")?);
         let high = usize::from((real & 0x30) ^ 0x30) << 4;
         Ok(match real | 0x30 {
-            247 | 248 => Self::Choice(length),
+            247 => Self::Enum(length),
+            248 => Self::Set(length),
             254 => Self::String(length_bytes(high | usize::from(length))),
             _ => return Err(metadata.malformed("unknown column type")),
         })
@@ -89,11 +109,15 @@ impl ColumnType {
     /// Returns the bytes of the value at the start of `bytes`, including its length bytes.
     pub(super) fn value_len(self, bytes: &[u8]) -> Option<usize> {
         Some(match self {
-            Self::Integer(len) | Self::Temporal(len) | Self::Choice(len) | Self::Bit(len) => {
-                usize::from(len)
-            }
-            Self::Float => 4,
-            Self::Double => 8,
+            Self::Integer(len)
+            | Self::Temporal(_, len)
+            | Self::Enum(len)
+            | Self::Set(len)
+            | Self::Bit(len) => usize::from(len),
+            Self::Year => 1,
+            Self::OldTemporal(TemporalType::Date | TemporalType::Time) => 3,
+            Self::Float | Self::OldTemporal(TemporalType::Timestamp) => 4,
+            Self::Double | Self::OldTemporal(TemporalType::DateTime) => 8,
             Self::Decimal(precision, scale) => decimal_len(precision, scale)?,
             Self::String(length)
             | Self::Blob(length)

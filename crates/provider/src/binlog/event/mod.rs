@@ -19,7 +19,7 @@ mod rows_tests;
 #[cfg(test)]
 mod tests;
 
-pub use column::ColumnType;
+pub use column::{ColumnType, TemporalType};
 pub use event_type::EventType;
 pub use format_description::FormatDescription;
 pub use gtid_event::TransactionHeader;
