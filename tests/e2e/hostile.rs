@@ -56,7 +56,7 @@ async fn who_never_ends_takes_no_memory() {
     let real = Server::start("real", &[]);
     let version = ("SELECT @@version, @@version_comment", "9.7.4|MySQL Community Server");
     let target = vec![
-        version,
+        ("SELECT @@version, @@version_comment, CONNECTION_ID()", "9.7.4|MySQL Community Server|7"),
         ("SELECT @@SESSION.max_allowed_packet", "67108864"),
         ("SHOW GLOBAL VARIABLES", "version|9.7.4"),
         ("SELECT CURRENT_USER()", "csa@%"),

@@ -75,6 +75,7 @@ impl Session {
         let names = names.strip_suffix(" LIMIT 1").unwrap_or(names);
         for name in names.split(',') {
             values.push(match name.trim().trim_start_matches("@@") {
+                "CONNECTION_ID()" => "7",
                 "version" => version,
                 "version_comment" => comment,
                 "max_allowed_packet" => "67108864",

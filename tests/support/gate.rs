@@ -31,6 +31,8 @@ struct State {
     refusal: Option<(At, u16, String)>,
     links: Vec<TcpStream>,
     ended: bool,
+    /// Greetings get the connection number 0.
+    hides_numbers: bool,
 }
 
 fn locked(shared: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -44,9 +46,23 @@ impl Gate {
     /// If it can't listen.
     #[must_use]
     pub fn to(server: u16) -> Self {
+        Self::with(server, State::default())
+    }
+
+    /// Forwards to a port on 127.0.0.1 with greetings of its own, as MySQL Router does by default: the number of the
+    /// connection in them is 0.
+    ///
+    /// # Panics
+    /// If it can't listen.
+    #[must_use]
+    pub fn router(server: u16) -> Self {
+        Self::with(server, State { hides_numbers: true, ..State::default() })
+    }
+
+    fn with(server: u16, state: State) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("the address bound").port();
-        let shared: Arc<Mutex<State>> = Arc::default();
+        let shared = Arc::new(Mutex::new(state));
         let serving = Arc::clone(&shared);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -101,18 +117,32 @@ fn forward(client: TcpStream, server: u16, shared: &Mutex<State>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let mut state = locked(shared);
-    for (from, to) in [(&client, &server), (&server, &client)] {
+    for (from, to, greets) in [(&client, &server, false), (&server, &client, true)] {
         let (Ok(mut from), Ok(mut to), Ok(link)) =
             (from.try_clone(), to.try_clone(), from.try_clone())
         else {
             return;
         };
         state.links.push(link);
+        let hides = greets && state.hides_numbers;
         std::thread::spawn(move || {
-            let _ = std::io::copy(&mut from, &mut to);
+            let begun = if hides { hide_number(&mut from, &mut to) } else { Ok(()) };
+            let _ = begun.and_then(|()| std::io::copy(&mut from, &mut to));
             let _ = to.shutdown(Shutdown::Both);
         });
     }
+}
+
+/// Forwards the greeting without the number of the connection, which follows the server's version.
+fn hide_number(server: &mut TcpStream, client: &mut TcpStream) -> std::io::Result<()> {
+    let (sequence, mut greeting) = packet(server)?;
+    // A server that is full sends an error in place of a greeting.
+    let is_greeting = greeting.first() == Some(&10);
+    let version = greeting.iter().position(|&byte| byte == 0).filter(|_| is_greeting);
+    if let Some(number) = version.and_then(|end| greeting.get_mut(end + 1..end + 5)) {
+        number.fill(0);
+    }
+    send(client, sequence, &greeting)
 }
 
 fn refuse(mut client: TcpStream, at: At, code: u16, text: &str) -> std::io::Result<()> {
@@ -154,9 +184,14 @@ fn send(client: &mut TcpStream, sequence: u8, payload: &[u8]) -> std::io::Result
 
 /// Reads one packet; returns its sequence number.
 fn receive(client: &mut TcpStream) -> std::io::Result<u8> {
+    packet(client).map(|(sequence, _)| sequence)
+}
+
+/// Reads one packet; returns its sequence number and what it holds.
+fn packet(stream: &mut TcpStream) -> std::io::Result<(u8, Vec<u8>)> {
     let mut header = [0; 4];
-    client.read_exact(&mut header)?;
+    stream.read_exact(&mut header)?;
     let mut payload = vec![0; u32::from_le_bytes([header[0], header[1], header[2], 0]) as usize];
-    client.read_exact(&mut payload)?;
-    Ok(header[3])
+    stream.read_exact(&mut payload)?;
+    Ok((header[3], payload))
 }

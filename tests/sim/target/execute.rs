@@ -193,6 +193,7 @@ impl Core {
                     let holder = self.named.get(&name.to_lowercase());
                     holder.map_or(0, |&holder| self.connection_of(holder)).to_string()
                 }
+                Expression::ConnectionId => self.connection_of(id).to_string(),
                 Expression::UuidShort => {
                     self.short_uuids += 1;
                     self.short_uuids.to_string()
@@ -238,6 +239,7 @@ impl Core {
     fn variable(&self, name: &str) -> String {
         match name {
             "version" => "9.7.4".to_owned(),
+            "version_comment" => "MySQL Community Server - GPL".to_owned(),
             "max_allowed_packet" => (64 << 20).to_string(),
             "server_uuid" => self.uuid.to_string(),
             "gtid_executed" => self.state.executed.to_string(),

@@ -24,7 +24,8 @@ pub type Linked<T> = std::result::Result<T, LinkError>;
 
 /// A connection to the target.
 pub trait TargetLink: Debug + Send {
-    /// The server's number of this connection.
+    /// Returns the number of this connection in the greeting. A router or proxy may have put its own there, or 0, so only
+    /// `CONNECTION_ID()` tells the server's.
     fn id(&self) -> u32;
 
     /// Sends statements; [`Self::answers`] has to follow.

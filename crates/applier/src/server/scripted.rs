@@ -149,8 +149,8 @@ impl Connection {
         let state = self.state.lock();
         let Place { server, holder } = Scripted::place();
         let found: &[&str] = match query {
-            "SELECT @@version, @@version_comment LIMIT 1" => {
-                &["9.7.4", "MySQL Community Server - GPL"]
+            "SELECT @@version, @@version_comment, CONNECTION_ID() LIMIT 1" => {
+                &["9.7.4", "MySQL Community Server - GPL", &self.id.to_string()]
             }
             "SELECT @@SESSION.max_allowed_packet" => &["67108864"],
             _ if query.contains("information_schema.tables") => {
@@ -166,8 +166,9 @@ impl Connection {
 }
 
 impl TargetLink for Connection {
+    /// Returns another number than the server's, as a router does.
     fn id(&self) -> u32 {
-        self.id
+        0
     }
 
     fn begin<'a>(

@@ -35,6 +35,8 @@ pub(crate) struct Session {
     /// See [`Self::wait_briefly`].
     waits_briefly: bool,
     liveness: Liveness,
+    /// The server's number of this connection.
+    id: u32,
     /// An answer was given up: the next bytes would be taken for the answer to another statement.
     is_lost: bool,
     /// Last, so that the room is free when the link is closed.
@@ -54,10 +56,12 @@ impl Session {
         let link = target.connect().await?;
         // Only now: to connect may find another server.
         let address = target.address();
-        let liveness = Liveness::of(target, link.id());
+        let id = link.id();
+        let liveness = Liveness::of(target, id);
         let mut session = Self {
             link,
             liveness,
+            id,
             is_lost: false,
             server: ReachedServer::at(address),
             format: None,
@@ -67,13 +71,16 @@ impl Session {
             waits_briefly: false,
             permit: None,
         };
-        let said: Option<(String, String)> =
-            session.setting("SELECT @@version, @@version_comment LIMIT 1").await?;
-        let (version, comment) = said.unwrap_or_default();
+        let said: Option<(String, String, u32)> =
+            session.setting("SELECT @@version, @@version_comment, CONNECTION_ID() LIMIT 1").await?;
+        let (version, comment, id) = said.unwrap_or_default();
         // Checked before anything is set: other servers know only some of the settings.
         if let Some(why) = csa_provider::server::unsupported_target(&version, &comment) {
             return Err(Error::Product { address: session.server.address, why });
         }
+        // The process list, locks and KILL know no other number.
+        session.id = id;
+        session.liveness = Liveness::of(target, id);
         session.server.vendor = Vendor::of(&version);
         session.server.version = version;
         session.set_up().await?;
@@ -212,9 +219,9 @@ impl Session {
         outcome
     }
 
-    /// The server's number of this connection.
+    /// The server's number of this connection, as the server itself has it.
     pub(crate) fn id(&self) -> u32 {
-        self.link.id()
+        self.id
     }
 
     /// Runs one packet of statements and reads every result; matched rows of each statement.
@@ -401,6 +408,16 @@ mod tests {
 
     use super::*;
     use crate::server::scripted::Scripted;
+
+    /// A router greets with the number 0.
+    #[tokio::test]
+    async fn the_number_of_a_session_is_the_one_that_the_server_gave() {
+        let target = Scripted::default().target();
+        for number in 1..=2 {
+            let session = Session::connect(&target).await.expect("connects");
+            assert_eq!((session.link.id(), session.id()), (0, number));
+        }
+    }
 
     #[tokio::test]
     async fn settings_that_were_not_sent_are_set_again() {

@@ -32,6 +32,7 @@ pub(super) async fn between(
         Ok(one) => reached.extend(one),
         Err(refusal) => return Finding::new(check, Level::Warning, refusal.text),
     }
+    let is_renumbered = first.was_renumbered().await;
     for _ in 1..SESSIONS {
         // One that is refused for want of room says nothing about what is between.
         let Ok(mut session) = CheckSession::connect(side, options).await else { continue };
@@ -42,7 +43,7 @@ pub(super) async fn between(
     }
     let port =
         options.socket.is_none().then_some(options.route.now().map_or(options.port, |now| now.1));
-    judge(side, port, &reached)
+    judge(side, port, &reached, is_renumbered)
 }
 
 impl Reached {
@@ -69,8 +70,14 @@ const fn name(side: Side) -> &'static str {
     }
 }
 
-/// Judges by the servers that were reached at `port`; `None` for a socket.
-fn judge(side: Side, port: Option<u16>, reached: &BTreeSet<Reached>) -> Finding {
+/// Judges by the servers that were reached at `port`, `None` for a socket, and by whether sessions were greeted with
+/// other numbers than the server's.
+fn judge(
+    side: Side,
+    port: Option<u16>,
+    reached: &BTreeSet<Reached>,
+    is_renumbered: bool,
+) -> Finding {
     let check = name(side);
     let direct = format!("[channel.{side}] host and port of the server itself");
     let discover = format!("{direct}, and discover = \"group\" where it is a member of a group");
@@ -104,6 +111,13 @@ fn judge(side: Side, port: Option<u16>, reached: &BTreeSet<Reached>) -> Finding 
         )
         .fix(Place::Configuration, discover)
         .fix(Place::Operator, "nothing, if it is a mapped port of one server"),
+        None if is_renumbered => Finding::warning(
+            check,
+            "what answers there numbers its connections in another way than the server: a router or a proxy is \
+             between, and may lead to another server at any time",
+        )
+        .fix(Place::Configuration, discover)
+        .fix(Place::Operator, "nothing, if it always leads to one server"),
         None => Finding::ok(check, "all sessions reach the same server, directly as far as it tells"),
     }
 }
@@ -123,21 +137,19 @@ mod tests {
 
     #[test]
     fn what_stands_between_is_told_by_what_sessions_reach() {
-        for (side, port, servers, level, part) in [
-            (Side::Target, Some(3306), &[("a", "3306")][..], Level::Ok, "directly"),
-            (Side::Target, None, &[("a", "3306")], Level::Ok, "directly"),
-            (Side::Target, Some(6446), &[("a", "3306")], Level::Warning, "host-a:3306"),
-            (
-                Side::Target,
-                Some(6447),
-                &[("a", "3306"), ("b", "3306")],
-                Level::Error,
-                "host-b:3306 (b)",
-            ),
-            (Side::Source, Some(6447), &[("a", "3306"), ("b", "3306")], Level::Warning, "spreads"),
-            (Side::Source, Some(3306), &[], Level::Ok, "directly"),
+        let one = &[("a", "3306")][..];
+        let two = &[("a", "3306"), ("b", "3306")][..];
+        for (side, port, servers, is_renumbered, level, part) in [
+            (Side::Target, Some(3306), one, false, Level::Ok, "directly"),
+            (Side::Target, None, one, false, Level::Ok, "directly"),
+            (Side::Target, Some(6446), one, false, Level::Warning, "host-a:3306"),
+            (Side::Target, Some(6446), one, true, Level::Warning, "host-a:3306"),
+            (Side::Target, Some(3306), one, true, Level::Warning, "numbers its connections"),
+            (Side::Target, Some(6447), two, false, Level::Error, "host-b:3306 (b)"),
+            (Side::Source, Some(6447), two, true, Level::Warning, "spreads"),
+            (Side::Source, Some(3306), &[], false, Level::Ok, "directly"),
         ] {
-            let found = judge(side, port, &reached(servers));
+            let found = judge(side, port, &reached(servers), is_renumbered);
             assert!(found.level == level && found.text.contains(part), "{found:?}");
         }
     }

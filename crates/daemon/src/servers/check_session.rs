@@ -115,6 +115,18 @@ impl CheckSession {
         Ok(first(self.rows(query).await?))
     }
 
+    /// Returns true if the greeting had another number than the server's for this connection.
+    pub(super) async fn was_renumbered(&mut self) -> bool {
+        // Not the number alone: a proxy may answer that question itself.
+        match self.rows("SELECT @@version, CONNECTION_ID()").await.as_deref() {
+            Ok([row]) => {
+                let greeted = self.link.connection_id().to_string();
+                matches!(row.as_slice(), [_, Some(number)] if *number != greeted)
+            }
+            _ => false,
+        }
+    }
+
     pub(super) async fn close(self) {
         self.link.quit().await;
     }

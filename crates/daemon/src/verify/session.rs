@@ -28,6 +28,8 @@ pub(crate) struct VerifySession {
     /// The way to the server for another session.
     server: Target,
     link: Box<dyn TargetLink>,
+    /// The server's number of this connection.
+    connection: u32,
 }
 
 impl VerifySession {
@@ -46,9 +48,14 @@ impl VerifySession {
 
     async fn new(side: Side, server: Target, link: Box<dyn TargetLink>) -> Result<Self> {
         let (vendor, address) = (Vendor::default(), server.address());
-        let mut session = Self { side, vendor, address, current_user: String::new(), server, link };
-        let version: Vec<String> = session.rows("SELECT @@version LIMIT 1").await?;
-        session.vendor = version.first().map_or(Vendor::default(), |version| Vendor::of(version));
+        let (current_user, connection) = (String::new(), link.id());
+        let mut session = Self { side, vendor, address, current_user, server, link, connection };
+        let said: Vec<(String, u32)> =
+            session.rows("SELECT @@version, CONNECTION_ID() LIMIT 1").await?;
+        if let Some((version, connection)) = said.into_iter().next() {
+            session.vendor = Vendor::of(&version);
+            session.connection = connection;
+        }
         if side == Side::Source && session.vendor == Vendor::MariaDb {
             return Err(session.refused("it is MariaDB, which can't be a source"));
         }
@@ -162,7 +169,7 @@ impl VerifySession {
     /// Returns the rows of any number of columns without NULL. Dropped before the answer, it ends the query on the
     /// server, which may read a whole table.
     pub(super) async fn values(&mut self, query: &str) -> Result<Vec<Vec<String>>> {
-        let running = RunningQuery::new(&self.server, self.link.id(), query);
+        let running = RunningQuery::new(&self.server, self.connection, query);
         let rows = self.link.query(query, Limits::LIST).await;
         running.answered();
         let rows = rows.and_then(|rows| rows_as::<Row>(query, rows));

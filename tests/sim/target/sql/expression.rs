@@ -9,6 +9,8 @@ pub(crate) enum Expression {
     /// Takes a named lock within so many seconds.
     GetLock(String, u32),
     IsUsedLock(String),
+    /// The server's number of the session that asks.
+    ConnectionId,
     /// Another number each time.
     UuidShort,
     /// True if the set is part of `gtid_executed`.
@@ -39,6 +41,7 @@ fn expression(parser: &mut Parser<'_>) -> Option<Expression> {
             Expression::GetLock(name, parser.number()?.try_into().ok()?)
         }
         "UUID_SHORT" => Expression::UuidShort,
+        "CONNECTION_ID" => Expression::ConnectionId,
         "IS_USED_LOCK" => Expression::IsUsedLock(parser.text()?),
         "GTID_SUBSET" => {
             let set = parser.text()?;
