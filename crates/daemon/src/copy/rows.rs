@@ -10,7 +10,8 @@ use crate::verify::{
     literal, selected,
 };
 
-/// A statement that inserts rows grows up to this many bytes. Servers accept 4 MiB at least by default.
+/// A statement that inserts rows grows up to this many bytes, and a row that is as long has one of its own. Servers accept
+/// 4 MiB at least by default.
 const STATEMENT_BYTES: usize = 1 << 20;
 
 /// A row as the source gave it, one text for each value.
@@ -144,7 +145,9 @@ impl TableRows {
         let verb = if replaces { "REPLACE" } else { "INSERT" };
         let mut statements: Vec<String> = Vec::new();
         for row in rows {
-            match statements.last_mut().filter(|text| text.len() < STATEMENT_BYTES) {
+            let bytes: usize = row.iter().flatten().map(String::len).sum();
+            let has_room = |text: &&mut String| text.len().max(bytes) < STATEMENT_BYTES;
+            match statements.last_mut().filter(has_room) {
                 Some(text) => text.push(','),
                 None => statements.push(format!("{verb} {}", self.insert)),
             }
@@ -202,6 +205,35 @@ pub(super) fn ranges(least: i128, most: i128, parts: u32) -> Vec<KeyRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns rows of one column of bytes.
+    fn of_bytes() -> TableRows {
+        let name = TableName { schema: "d".to_owned(), table: "t".to_owned() };
+        let columns = vec![Column::new("v", "longblob", None, None, None)];
+        TableRows {
+            values: String::new(),
+            insert: "INTO t VALUES ".to_owned(),
+            sql: TableSql::new(&name, &columns, &[], None, DigestSum::Integers),
+            columns,
+            table: "t".to_owned(),
+            definition: String::new(),
+            has_key: false,
+            has_primary_key: false,
+            integer: None,
+        }
+    }
+
+    /// A target that has room for the longest row has room for each statement.
+    #[test]
+    fn a_long_row_shares_its_statement_with_no_other() {
+        let row = |bytes: usize| vec![Some("0".repeat(bytes))];
+        let (short, long) = (row(1000), row(STATEMENT_BYTES));
+        let rows = [short.clone(), short.clone(), long, short.clone(), short];
+        let statements = of_bytes().inserts(&rows, false);
+        let rows: Vec<usize> = statements.iter().map(|text| text.matches("(x'").count()).collect();
+        assert_eq!(rows, [2, 1, 2]);
+        assert!(statements.iter().all(|text| text.starts_with("INSERT INTO t VALUES (x'")));
+    }
 
     #[test]
     fn ranges_leave_no_key_out_and_hold_none_twice() {

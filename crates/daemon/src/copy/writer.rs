@@ -22,6 +22,8 @@ const ADDITIONAL_RULES: [&str; 3] = [
     "restrict_fk_on_non_standard_key",
 ];
 const UNKNOWN_VARIABLE: u16 = 1193;
+/// ER_NET_PACKET_TOO_LARGE
+const PACKET_TOO_LARGE: u16 = 1153;
 /// A table, an index or a foreign key of this name is there: ER_TABLE_EXISTS_ERROR, ER_DUP_KEYNAME, ER_FK_DUP_NAME.
 const IS_THERE: [u16; 3] = [1050, 1061, 1826];
 
@@ -30,6 +32,8 @@ pub(super) struct TargetWriter {
     link: Box<dyn TargetLink>,
     address: String,
     vendor: Vendor,
+    /// Bytes that the server takes in one packet.
+    max_allowed_packet: usize,
 }
 
 impl TargetWriter {
@@ -37,10 +41,13 @@ impl TargetWriter {
     pub(super) async fn connect(target: &Target) -> Result<Self> {
         let link = target.connect().await;
         let link = link.map_err(|error| connect_error(Side::Target, target, error))?;
-        let mut writer = Self { link, address: target.address(), vendor: Vendor::default() };
-        let version = writer.rows::<String>("SELECT @@version LIMIT 1").await;
-        let version = version.map_err(|source| writer.error("SELECT @@version", source))?;
-        writer.vendor = version.first().map_or(Vendor::default(), |text| Vendor::of(text));
+        let (address, vendor) = (target.address(), Vendor::default());
+        let mut writer = Self { link, address, vendor, max_allowed_packet: usize::MAX };
+        let facts = "SELECT @@version, @@SESSION.max_allowed_packet LIMIT 1";
+        if let Some((version, limit)) = writer.asked::<(String, usize)>(facts).await?.pop() {
+            writer.vendor = Vendor::of(&version);
+            writer.max_allowed_packet = limit;
+        }
         let vendor = writer.vendor;
         for statement in prelude(vendor, Purpose::Apply) {
             writer.run(&statement).await?;
@@ -80,6 +87,7 @@ impl TargetWriter {
 
     /// Runs a statement, and returns the server's own error.
     pub(super) async fn ask(&mut self, statement: &str) -> std::result::Result<(), LinkError> {
+        check_packet(statement.len(), self.max_allowed_packet, self.vendor)?;
         self.link.query(statement, Limits::LIST).await.map(drop)
     }
 
@@ -106,6 +114,7 @@ impl TargetWriter {
 
     /// Runs a statement in whatever character set the session reads.
     async fn send(&mut self, statement: &[u8]) -> std::result::Result<(), LinkError> {
+        check_packet(statement.len(), self.max_allowed_packet, self.vendor)?;
         self.link.begin(statement).await?;
         self.link.answers(Limits::SETTING, 1).await.map(drop)
     }
@@ -224,9 +233,48 @@ impl TargetWriter {
     }
 }
 
+/// The server would answer a larger packet by closing the connection, which would look like an outage for ever.
+fn check_packet(bytes: usize, limit: usize, vendor: Vendor) -> std::result::Result<(), LinkError> {
+    // The command takes a byte.
+    if bytes < limit {
+        return Ok(());
+    }
+    Err(LinkError::Server {
+        code: PACKET_TOO_LARGE,
+        message: format!(
+            "a statement needs a packet of {bytes} bytes, but the target's max_allowed_packet is {limit}; run there: \
+             {} max_allowed_packet=1073741824, then copy again",
+            vendor.set()
+        ),
+    })
+}
+
 fn shortened(statement: &str) -> String {
     match statement.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", statement.get(..end).unwrap_or_default()),
         None => statement.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_that_the_server_would_not_take_is_refused_by_name() {
+        assert!(check_packet(1023, 1024, Vendor::MySql).is_ok());
+        for (vendor, set) in [(Vendor::MySql, "SET PERSIST"), (Vendor::MariaDb, "SET GLOBAL")] {
+            let error = check_packet(1024, 1024, vendor).expect_err("too large");
+            assert_eq!(error.code(), Some(1153));
+            let said = CopyError::Written {
+                address: "db:3306".to_owned(),
+                what: "rows of d.t".to_owned(),
+                source: error,
+            };
+            let text = said.to_string();
+            for part in ["target db:3306: rows of d.t", "1024 bytes", "max_allowed_packet", set] {
+                assert!(text.contains(part), "{part} is missing in {text}");
+            }
+        }
     }
 }

@@ -20,6 +20,8 @@ const END: u8 = 0xfe;
 /// Bytes of a packet that begins or ends a result: no OK packet, error or column is longer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const COLUMNS_MAX: u64 = 4096;
+/// The protocol's limit for a row that is read in a part: whoever reads in parts holds few rows, of any length.
+const ROW_BYTES_MAX: usize = 1 << 30;
 /// A packet that begins like the last one but has this length is a row with a long first value.
 const END_BYTES_MAX: usize = 0xff_ffff;
 const OLD_END_BYTES_MAX: usize = 9;
@@ -183,7 +185,7 @@ impl Link {
             },
         };
         let described = described(columns);
-        self.packets.allow(Limits::LIST.row_bytes);
+        self.packets.allow(ROW_BYTES_MAX);
         let (mut rows, mut bytes) = (Vec::new(), 0);
         while rows.len() < part.rows && bytes < part.bytes {
             let packet = self.packets.look(self.silence).await?;

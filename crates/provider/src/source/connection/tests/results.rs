@@ -213,6 +213,27 @@ async fn a_result_is_read_in_parts_of_rows_or_bytes() {
     script.await.expect("done");
 }
 
+/// A copy reads rows that are longer than those of any list.
+#[tokio::test]
+async fn a_row_that_is_read_in_a_part_may_be_as_long_as_the_protocol_permits() {
+    const LENGTH: usize = 65 << 20;
+    let (mut link, script) = session(async |mut source| {
+        source.command().await;
+        source.columns(1).await;
+        let mut row = vec![0xfe];
+        row.extend_from_slice(&(LENGTH as u64).to_le_bytes());
+        row.resize(9 + LENGTH, b'v');
+        source.send(&row).await;
+        source.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await;
+    })
+    .await;
+    link.begin(b"SELECT v").await.expect("sent");
+    let (values, has_more) = next(&mut link, 10, 1).await.expect("a row");
+    assert!(has_more && values.len() == 1 && values[0].len() == LENGTH);
+    assert!(!next(&mut link, 10, 1).await.expect("an end").1);
+    script.await.expect("the script");
+}
+
 #[tokio::test]
 async fn a_farewell_that_crosses_a_command_is_shown() {
     let (mut link, script) = session(async |mut source| {
