@@ -1,5 +1,7 @@
 //! The dump: session set-up, registration, and the stream of events.
 
+use std::time::Duration;
+
 use bytes::{Buf as _, Bytes};
 
 use super::{ConnectionError, SemiSync, SourceConnection};
@@ -19,6 +21,10 @@ const FIRST_POSITION: u64 = 4;
 const PACKET_BYTES_MAX: usize = (1 << 30) + 1;
 /// Bytes read ahead, so that many small events take one system call.
 const READ_AHEAD: usize = 256 << 10;
+
+/// The least patience with the first event of a dump. Before it the source reads the beginnings of its binary logs, the
+/// newest first, until it finds where to start, and sends no heartbeats.
+const FIRST_EVENT: Duration = Duration::from_secs(60);
 
 /// ER_ACCESS_DENIED_ERROR: a refused login, and the answer to an account without REPLICATION SLAVE.
 const ACCESS_DENIED: u16 = 1045;
@@ -60,6 +66,7 @@ impl SourceConnection {
         self.link.packets().allow(PACKET_BYTES_MAX);
         self.link.packets().read_ahead(READ_AHEAD);
         self.semi_sync = if options.semi_sync { SemiSync::Asked } else { SemiSync::Off };
+        self.has_begun = false;
         Ok(())
     }
 
@@ -159,7 +166,12 @@ impl SourceConnection {
     /// # Errors
     /// A link that is silent, closed or in error; bytes that are not the event they claim to be.
     pub(crate) async fn next_event(&mut self) -> Result<(RawEvent, bool), ConnectionError> {
-        let packet = self.link.packets().receive_ok(Some(self.dead_after)).await?;
+        let patience = match self.has_begun {
+            true => self.dead_after,
+            false => self.dead_after.max(FIRST_EVENT),
+        };
+        let packet = self.link.packets().receive_ok(Some(patience)).await?;
+        self.has_begun = true;
         self.event_of(&packet)
     }
 

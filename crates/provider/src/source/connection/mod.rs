@@ -98,6 +98,8 @@ pub struct SourceConnection {
     /// A source that is silent for longer counts as gone.
     dead_after: Duration,
     semi_sync: SemiSync,
+    /// The dump has sent something.
+    has_begun: bool,
 }
 
 /// The two bytes of a semi-synchronous source before each event of a dump.
@@ -130,6 +132,7 @@ impl SourceConnection {
             checksum: ChecksumAlgorithm::Off,
             dead_after: options.dead_after(),
             semi_sync: SemiSync::Off,
+            has_begun: false,
         }
     }
 

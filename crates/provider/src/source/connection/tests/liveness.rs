@@ -42,6 +42,41 @@ async fn a_link_that_is_silent_for_three_heartbeats_is_dead() {
     script.abort();
 }
 
+/// A source with thousands of binary logs searches them before it sends anything.
+#[tokio::test(start_paused = true)]
+async fn the_first_event_may_take_longer_than_any_other() {
+    let search = Duration::from_secs(50);
+    assert!(search > options().dead_after());
+    let (mut connection, script) = dump("CRC32", &GtidSet::new(), async move |mut source, _| {
+        sleep(search).await;
+        source.event(&heartbeat()).await;
+        // Open, but silent.
+        sleep(PATIENCE).await;
+    })
+    .await;
+    next(&mut connection).await.expect("alive");
+    let silent = Instant::now();
+    let error = next(&mut connection).await.expect_err("dead");
+    assert!(matches!(error, ConnectionError::Link(LinkError::Silent(_))), "{error}");
+    assert!(silent.elapsed() < options().dead_after() * 2, "the patience is for the first alone");
+    script.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dump_that_never_begins_is_dead() {
+    let (mut connection, script) = dump("CRC32", &GtidSet::new(), async move |_source, _| {
+        sleep(3 * PATIENCE).await;
+    })
+    .await;
+    let silent = Instant::now();
+    let error = connection.next_event().await.expect_err("dead");
+    assert!(matches!(error, ConnectionError::Link(LinkError::Silent(_))), "{error}");
+    let waited = silent.elapsed();
+    let limit = Duration::from_secs(60);
+    assert!(waited >= limit && waited < limit + Duration::from_millis(10), "{waited:?}");
+    script.abort();
+}
+
 /// A source is silent if it sends nothing, not if it sends slowly.
 #[tokio::test(start_paused = true)]
 async fn a_packet_that_comes_slowly_is_life() {
