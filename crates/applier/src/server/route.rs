@@ -155,7 +155,12 @@ async fn look(
     let link = link.map_err(|source| Error::Target { address: name.clone(), source })?;
     let version = Version::parse(link.server_version());
     let mut asked = Asked { link: Box::new(link), address: name.clone() };
-    let outcome = judge(target, &version, address, candidates, &mut asked).await;
+    let limit = target.connect_timeout;
+    // A server that hangs must not keep all sessions of the channel from the next address.
+    let judged = judge(target, &version, address, candidates, &mut asked);
+    let Ok(outcome) = tokio::time::timeout(limit, judged).await else {
+        return Err(Error::Timeout { address: name, seconds: limit.as_secs() });
+    };
     asked.link.quit().await;
     outcome?.map_err(|why| Error::Unfit { address: name, why })
 }
@@ -246,5 +251,68 @@ impl Ask for Asked {
 
     fn unreadable(&self, variable: &str, why: ParseGtidError) -> Error {
         Error::GtidSet { place: format!("{variable} of target {}", self.address), source: why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use csa_provider::test_util::packets;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::server::scripted::options;
+
+    /// No test takes that long; what waits for ever fails here.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    async fn send(stream: &mut TcpStream, sequence: u8, payload: &[u8]) {
+        let mut packet = u32::try_from(payload.len()).expect("short").to_le_bytes().to_vec();
+        packet[3] = sequence;
+        packet.extend_from_slice(payload);
+        stream.write_all(&packet).await.expect("the client listens");
+    }
+
+    /// Logs a client in, and answers nothing that it asks.
+    async fn hang(mut stream: TcpStream) {
+        let greeting = packets::greeting("9.7.4", 7, &[7; 20], "caching_sha2_password", 0);
+        send(&mut stream, 0, &greeting).await;
+        let mut header = [0; 4];
+        stream.read_exact(&mut header).await.expect("a packet");
+        let mut login = vec![0; usize::from(header[0]) | usize::from(header[1]) << 8];
+        stream.read_exact(&mut login).await.expect("a login");
+        send(&mut stream, 2, packets::CACHED).await;
+        send(&mut stream, 3, packets::OK).await;
+        tokio::time::sleep(2 * PATIENCE).await;
+    }
+
+    async fn hanging_server() -> Address {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
+        let port = listener.local_addr().expect("the address bound").port();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(hang(stream));
+            }
+        });
+        ("127.0.0.1".to_owned(), port)
+    }
+
+    #[tokio::test]
+    async fn a_server_that_hangs_keeps_nobody_from_the_next_address() {
+        let (host, port) = hanging_server().await;
+        let next = hanging_server().await;
+        let target = TargetOptions {
+            host,
+            port,
+            connect_timeout: Duration::from_secs(1),
+            route: Route::new(vec![next], false),
+            ..options()
+        };
+        let settled = tokio::time::timeout(PATIENCE, settle(&target)).await.expect("an answer");
+        assert!(matches!(settled, Err(Error::Timeout { seconds: 1, .. })), "{settled:?}");
+        let is_free = target.route.0.settling.try_lock().is_ok();
+        assert!(is_free, "no session waits for the look");
     }
 }
