@@ -16,7 +16,7 @@ pub(super) fn requirements(target: &ServerFacts, options: &TargetOptions) -> Vec
         release(target),
         fits(options),
         writable(target),
-        format(target),
+        super::logged_format(target, options),
         time(target),
         privileges(target),
         definitions(target, false),
@@ -55,17 +55,6 @@ fn fits(options: &TargetOptions) -> Finding {
             .fix(Place::Configuration, "[channel.applier] executor = \"sql\" or \"auto\"");
     }
     Finding::ok(CHECK, "it can fulfil them")
-}
-
-fn format(target: &ServerFacts) -> Finding {
-    const CHECK: &str = "target.binlog_format";
-    match target.text("binlog_format") {
-        "STATEMENT" if target.is_on("log_bin") => {
-            Finding::error(CHECK, "STATEMENT can't log what sessions in READ COMMITTED write")
-                .fix(Place::Target, "SET PERSIST binlog_format=MIXED;")
-        }
-        other => Finding::ok(CHECK, other),
-    }
 }
 
 fn time(target: &ServerFacts) -> Finding {

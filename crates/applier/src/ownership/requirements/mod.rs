@@ -36,6 +36,7 @@ pub fn requirements(
         Vendor::MySql | Vendor::MySql57 => vec![
             writable(target),
             options_of_57(options, vendor),
+            logged_format(target, options),
             privileges::writing(target, options),
             gtids(target, options, executor),
             executor_of(target, options, executor),
@@ -103,6 +104,26 @@ fn options_of_57(options: &TargetOptions, vendor: Vendor) -> Finding {
             .fix(Place::Configuration, "[channel.applier] executor = \"sql\" or \"auto\"");
     }
     Finding::ok(CHECK, "it can fulfil them")
+}
+
+/// Judges by what a channel writes to the log, which is nothing with mirrored GTIDs.
+fn logged_format(target: &ServerFacts, options: &TargetOptions) -> Finding {
+    const CHECK: &str = "target.binlog_format";
+    let logs = target.is_on("log_bin") && options.gtids != TargetGtids::Mirror;
+    match target.text("binlog_format") {
+        "STATEMENT" if logs => {
+            let format = match target.version.vendor() {
+                Vendor::MariaDb => "MIXED",
+                Vendor::MySql | Vendor::MySql57 => "ROW",
+            };
+            Finding::error(
+                CHECK,
+                "STATEMENT can't log rows, or what sessions in READ COMMITTED write",
+            )
+            .fix(Place::Target, format!("SET PERSIST binlog_format={format};"))
+        }
+        other => Finding::ok(CHECK, other),
+    }
 }
 
 fn gtids(target: &ServerFacts, options: &TargetOptions, executor: Executor) -> Finding {

@@ -55,6 +55,7 @@ fn each_setting_has_its_finding_and_its_fix() {
     for (variable, value, check, level, fix) in [
         ("read_only", "ON", "target.read_only", Level::Error, "GRANT CONNECTION_ADMIN"),
         ("gtid_mode", "OFF", "target.gtid_mode", Level::Error, "gtid_mode=OFF_PERMISSIVE"),
+        ("binlog_format", "STATEMENT", "target.binlog_format", Level::Error, "binlog_format=ROW"),
         (
             "log_bin_trust_function_creators",
             "OFF",
@@ -77,6 +78,16 @@ fn each_setting_has_its_finding_and_its_fix() {
         assert_eq!((finding.check, finding.level), (check, level));
         assert!(finding.line().contains(fix), "{}", finding.line());
     }
+}
+
+#[test]
+fn a_format_matters_only_to_what_is_logged() {
+    let mut target = good();
+    target.variables.insert("binlog_format".to_owned(), "STATEMENT".to_owned());
+    let mirror = TargetOptions { gtids: TargetGtids::Mirror, ..options() };
+    assert_eq!(named(&target, &mirror, "target.binlog_format").level, Level::Ok);
+    target.variables.insert("log_bin".to_owned(), "OFF".to_owned());
+    assert_eq!(named(&target, &options(), "target.binlog_format").level, Level::Ok);
 }
 
 #[test]

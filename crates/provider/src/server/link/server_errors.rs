@@ -327,6 +327,16 @@ pub const RULES: &[Rule] = &[
         Away,
         Slowly,
         Server,
+        "the server's binlog_format is STATEMENT, which can't log what the channel writes; it may be changed back",
+        &[
+            (1665, "ER_BINLOG_STMT_MODE_AND_ROW_ENGINE"),
+            (1666, "ER_BINLOG_ROW_INJECTION_AND_STMT_MODE"),
+        ],
+    ),
+    rule(
+        Away,
+        Slowly,
+        Server,
         "a plugin or an option of the server refuses, or a key of its encryption is away",
         &[
             (3164, "ER_AUDIT_API_ABORT"),
