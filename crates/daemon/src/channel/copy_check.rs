@@ -29,14 +29,47 @@ impl CopyCheck {
     /// Compares the copied tables from now on, in place of an earlier comparison.
     pub(super) fn begin(&mut self, settings: &Arc<ChannelSettings>, watch: &Watch, scope: Scope) {
         if settings.copy.verify {
+            let comparison = Comparison::begin(settings, watch);
             self.task = JoinSet::new();
-            let compared = compare(Arc::clone(settings), watch.clone(), scope);
+            let compared = compare(Arc::clone(settings), comparison, scope);
             self.task.spawn(compared.in_current_span());
         }
     }
 }
 
-async fn compare(settings: Arc<ChannelSettings>, watch: Watch, scope: Scope) {
+/// A comparison that the status shows. One that is dropped before its end is shown as unfinished: "comparing" would
+/// keep the comparisons of `verify.every` waiting for it.
+#[derive(Debug)]
+struct Comparison {
+    watch: Watch,
+    number: u64,
+    /// The text without a result.
+    unfinished: String,
+}
+
+impl Comparison {
+    fn begin(settings: &ChannelSettings, watch: &Watch) -> Self {
+        let unfinished = format!(
+            "the comparison was interrupted; csa-daemon verify --channel {} compares both",
+            settings.name
+        );
+        Self { watch: watch.clone(), number: watch.copy_check_begins(), unfinished }
+    }
+
+    fn ends(&self, check: CopyCheckView) {
+        self.watch.copy_check_ends(self.number, check);
+    }
+}
+
+impl Drop for Comparison {
+    fn drop(&mut self) {
+        if self.watch.copy_check_given_up(self.number, &self.unfinished) {
+            warn!("the copy was not compared with the source: {}", self.unfinished);
+        }
+    }
+}
+
+async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: Scope) {
     let channel = settings.name.as_str();
     let rate = settings.copy.rows_per_second;
     let source = source_servers(&settings.source);
@@ -46,7 +79,6 @@ async fn compare(settings: Arc<ChannelSettings>, watch: Watch, scope: Scope) {
         max_lag: Some(LAG),
         ..VerifyOptions::new(channel, source, (*settings.target).clone())
     };
-    watch.copy_check(CopyCheckView { outcome: "comparing".to_owned(), ..CopyCheckView::default() });
     let observe = |event: VerifyEvent<'_>| {
         if let VerifyEvent::Table(table) = event
             && table.outcome == Outcome::Different
@@ -55,7 +87,7 @@ async fn compare(settings: Arc<ChannelSettings>, watch: Watch, scope: Scope) {
         }
     };
     let compared = verify(&options, &Replicated::new(&settings.filters), &observe).await;
-    watch.copy_check(match compared {
+    comparison.ends(match compared {
         Ok(report) => {
             let view = view(channel, &report);
             let (tables, rows) = (view.tables, view.rows);

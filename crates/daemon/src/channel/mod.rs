@@ -2,6 +2,7 @@
 
 mod archiving;
 mod copy_check;
+mod copy_watch;
 mod describe;
 mod error;
 mod first_copy;

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::info;
 
+use super::copy_watch::CopyWatch;
 use super::describe::bottleneck::Meter;
 use super::describe::state::Phase;
 use super::describe::{Facts, Rewinds, failure};
@@ -83,13 +84,6 @@ struct Events {
     skipped: u64,
     /// Attempts of a channel that had failed.
     attempts: u64,
-}
-
-/// A copy that is made, or was made last.
-#[derive(Debug, Default)]
-struct CopyWatch {
-    progress: Option<CopyProgress>,
-    check: Option<CopyCheckView>,
 }
 
 impl Watch {
@@ -227,18 +221,28 @@ impl Watch {
     pub(super) fn copying(&self, progress: &CopyProgress) {
         let mut inner = self.shared.inner.lock();
         inner.stage.enter(Phase::Copying, &format!("copying the source: {progress}"));
-        inner.copy = CopyWatch { progress: Some(progress.clone()), check: None };
+        inner.copy.copying(progress);
     }
 
-    /// A copy is compared with the source, or was.
-    pub(super) fn copy_check(&self, check: CopyCheckView) {
-        self.shared.inner.lock().copy.check = Some(check);
+    /// A copy is compared with the source from now on; returns the number of the comparison.
+    pub(super) fn copy_check_begins(&self) -> u64 {
+        self.shared.inner.lock().copy.check_begins()
+    }
+
+    /// The comparison of a copy has a result.
+    pub(super) fn copy_check_ends(&self, number: u64, check: CopyCheckView) {
+        self.shared.inner.lock().copy.check_ends(number, check);
+    }
+
+    /// See [`CopyWatch::check_given_up`].
+    pub(super) fn copy_check_given_up(&self, number: u64, text: &str) -> bool {
+        self.shared.inner.lock().copy.check_given_up(number, text)
     }
 
     /// The channel does what follows the rows of a copy.
     pub(super) fn copy_step(&self, step: CopyStep) {
-        let progress = self.shared.inner.lock().copy.progress.clone().unwrap_or_default();
-        self.copying(&CopyProgress { step, ..progress });
+        let progress = self.shared.inner.lock().copy.at_step(step);
+        self.copying(&progress);
     }
 
     pub(super) fn waiting_for_source(&self, why: &str) {
@@ -434,8 +438,8 @@ impl Watch {
             rates: inner.meter.rates(),
             rewinds: inner.events.rewinds.clone(),
             start: inner.start.iter().flat_map(StartSteps::named).collect(),
-            copy: inner.copy.progress.clone().filter(|_| inner.stage.phase == Phase::Copying),
-            copy_check: inner.copy.check.clone(),
+            copy: inner.copy.progress().filter(|_| inner.stage.phase == Phase::Copying).cloned(),
+            copy_check: inner.copy.check().cloned(),
             archive,
             archived,
             skipped: inner.events.skipped,

@@ -86,7 +86,7 @@ mod tests {
     use super::super::kept::KeptRound;
     use super::super::result::LastRound;
     use super::*;
-    use crate::observe::view::{CopyView, DifferingTableView};
+    use crate::observe::view::{CopyCheckView, CopyView, DifferingTableView};
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
     const SECOND: u64 = 1_000_000;
@@ -147,5 +147,22 @@ mod tests {
         ] {
             assert!(refused(&view, true).is_some(), "{view:?}");
         }
+    }
+
+    #[test]
+    fn a_round_waits_for_the_comparison_of_a_copy_until_that_is_over() {
+        let refused = |outcome: &str| {
+            let check = CopyCheckView { outcome: outcome.to_owned(), ..CopyCheckView::default() };
+            let view = ChannelView {
+                state: ChannelState::Running,
+                lag_seconds: Some(0.0),
+                copy_check: Some(check),
+                ..ChannelView::default()
+            };
+            refusal(&view, &VerifyEvery::default(), 0, false)
+        };
+        assert_eq!(refused("comparing").as_deref(), Some("a copy is compared"));
+        assert_eq!(refused("unfinished"), None);
+        assert_eq!(refused("different"), None);
     }
 }
