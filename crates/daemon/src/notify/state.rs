@@ -8,7 +8,7 @@ use super::event::EventKind;
 use crate::observe::view::{ChannelState, ChannelView};
 
 /// A channel does not run again before it has run for so long: one whose next attempt fails, too, has not recovered.
-const RECOVERED_AFTER: Duration = Duration::from_secs(3);
+pub(super) const RECOVERED_AFTER: Duration = Duration::from_secs(3);
 
 /// The state of a channel as it was sent last, or is to be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::event::EventKind;
-use super::state::SentState;
+use super::state::{RECOVERED_AFTER, SentState};
 use crate::host::counted;
 use crate::observe::view::{ChannelState, ChannelView};
 
@@ -30,12 +30,23 @@ pub(super) struct Change {
     pub(super) changes: u64,
 }
 
+/// A wait that ended. If it continues after a moment, it has not ended: a link that breaks as soon as it is up would
+/// otherwise never have been down for long.
+#[derive(Debug)]
+struct BrokenOff {
+    wait: SentState,
+    since: Instant,
+    ended: Instant,
+}
+
 /// The state of one channel as its receiver knows it, and as it was seen.
 #[derive(Debug)]
 pub(super) struct Tracker {
     /// The state that was sent last, or needed no event.
     known: Option<SentState>,
     seen: Option<(SentState, Instant)>,
+    /// The wait that was seen last, if the channel is well since then.
+    broken_off: Option<BrokenOff>,
     /// Changes since the last event.
     changes: u64,
     sent: VecDeque<Instant>,
@@ -50,6 +61,7 @@ impl Tracker {
         Self {
             known,
             seen: None,
+            broken_off: None,
             changes: 0,
             sent: VecDeque::new(),
             copy: CopyTracker::default(),
@@ -67,14 +79,7 @@ impl Tracker {
 
     fn state(&mut self, now: Instant, view: &ChannelView, rules: Rules) -> Option<Change> {
         let standing = SentState::of(view)?;
-        let since = match &self.seen {
-            Some((seen, since)) if *seen == standing => *since,
-            _ => {
-                self.changes += 1;
-                self.seen = Some((standing.clone(), now));
-                now
-            }
-        };
+        let since = self.since(now, &standing);
         if self.known.as_ref() == Some(&standing) {
             return None;
         }
@@ -94,6 +99,28 @@ impl Tracker {
         self.known = Some(standing.clone());
         let changes = std::mem::take(&mut self.changes);
         Some(Change { kind, standing: Some(standing), detail: None, changes })
+    }
+
+    /// Returns the time at which the state began.
+    fn since(&mut self, now: Instant, standing: &SentState) -> Instant {
+        if let Some((seen, since)) = &self.seen
+            && seen == standing
+        {
+            return *since;
+        }
+        self.changes += 1;
+        let continues = |broken_off: &BrokenOff| {
+            broken_off.wait == *standing
+                && now.saturating_duration_since(broken_off.ended) < RECOVERED_AFTER
+        };
+        let since = self.broken_off.take().filter(continues).map_or(now, |wait| wait.since);
+        if let Some((wait @ SentState::Waiting(_), since)) =
+            self.seen.replace((standing.clone(), since))
+            && *standing == SentState::Well
+        {
+            self.broken_off = Some(BrokenOff { wait, since, ended: now });
+        }
+        since
     }
 }
 
@@ -287,6 +314,36 @@ mod tests {
         assert_eq!(run.at(45, &view(ChannelState::WaitingForDelay)), [("recovered", 1)]);
         assert_eq!(run.at(50, &view(ChannelState::WaitingForSpace)), []);
         assert_eq!(run.at(51, &view(RUNNING)), [], "it did not last");
+    }
+
+    #[test]
+    fn a_wait_that_ends_for_a_moment_again_and_again_lasts() {
+        let wait = view(ChannelState::WaitingForSource);
+        let sent = |well: u64| {
+            let mut run = Run::new(None);
+            run.at(0, &view(RUNNING));
+            let mut sent = Vec::new();
+            for second in 1..60 {
+                let is_well = second % (well + 4) < well;
+                sent.extend(run.at(second, if is_well { &view(RUNNING) } else { &wait }));
+            }
+            sent
+        };
+        let named: Vec<&str> = sent(2).iter().map(|(name, _)| *name).collect();
+        assert_eq!(named, ["waiting_for_source"]);
+        assert_eq!(sent(5), [], "it was well in between");
+    }
+
+    #[test]
+    fn another_wait_after_a_moment_begins_then() {
+        let mut run = Run::new(None);
+        run.at(0, &view(RUNNING));
+        run.at(10, &view(ChannelState::WaitingForSource));
+        run.at(30, &view(RUNNING));
+        let wait = view(ChannelState::WaitingForTarget);
+        assert_eq!(run.at(31, &wait), []);
+        assert_eq!(run.at(60, &wait), []);
+        assert_eq!(run.at(61, &wait), [("waiting_for_target", 3)]);
     }
 
     #[test]
