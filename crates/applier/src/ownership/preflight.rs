@@ -65,6 +65,21 @@ pub enum PreflightError {
     /// The target or the configuration has to change; the text says how.
     #[error("{0}")]
     Refused(String),
+    /// The target refuses the session, with this number; the text says what has to change.
+    #[error("{why}")]
+    Login { why: String, code: u16 },
+}
+
+impl PreflightError {
+    /// Returns the target's error number, if it sent one.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Unreachable(error) => error.code(),
+            Self::Login { code, .. } => Some(*code),
+            Self::Refused(_) => None,
+        }
+    }
 }
 
 /// Unknown system variable: the prelude sets only those that every MySQL since 8.0 has.
@@ -228,7 +243,10 @@ fn login(target: &TargetOptions, error: Error) -> PreflightError {
     if let Error::Target { source, .. } = error.plain()
         && let Some(why) = source.refusal(Side::Target, &address, &target.user)
     {
-        return PreflightError::Refused(why);
+        return match source.code() {
+            Some(code) => PreflightError::Login { why, code },
+            None => PreflightError::Refused(why),
+        };
     }
     if error.code() == Some(UNKNOWN_VARIABLE) {
         return PreflightError::Refused(format!(

@@ -17,6 +17,9 @@ pub(crate) enum ChannelError {
     /// The settings ask for something that this target does not do.
     #[error("{0}")]
     Refused(String),
+    /// A server refused a statement of a copy, with this number.
+    #[error("{why}")]
+    Answered { why: String, code: u16 },
     #[error(transparent)]
     Source(csa_provider::source::PreflightError),
     #[error(transparent)]
@@ -83,10 +86,23 @@ impl ChannelError {
             Self::Reception(end) => end.error.may_pass(),
             Self::Archive(_) => !self.is_fenced(),
             Self::Refused(_)
+            | Self::Answered { .. }
             | Self::Source(_)
             | Self::Target(_)
             | Self::Relay(_)
             | Self::State(_) => true,
+        }
+    }
+
+    /// Returns the number of the error that a server sent, if one did.
+    pub(super) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Applier(error) => error.code(),
+            Self::Reception(end) => end.error.code(),
+            Self::Source(error) => error.code(),
+            Self::Target(error) => error.code(),
+            Self::Answered { code, .. } => Some(*code),
+            Self::Refused(_) | Self::Relay(_) | Self::Archive(_) | Self::State(_) => None,
         }
     }
 

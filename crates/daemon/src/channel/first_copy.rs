@@ -161,7 +161,10 @@ fn channel_error(error: CopyError) -> ChannelError {
         CopyError::Changed(why) | CopyError::Prepared(why) => {
             ChannelError::Source(PreflightError::Unreachable(why))
         }
-        other => ChannelError::Refused(other.to_string()),
+        other => match other.code() {
+            Some(code) => ChannelError::Answered { why: other.to_string(), code },
+            None => ChannelError::Refused(other.to_string()),
+        },
     }
 }
 

@@ -40,6 +40,17 @@ impl CopyError {
         matches!(self, Self::Claim(error) if error.is_held_by_another())
     }
 
+    /// Returns the number of the error that a server sent, if one did.
+    pub(crate) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Asked(VerifyError::Server { source, .. }) | Self::Written { source, .. } => {
+                source.code()
+            }
+            Self::Claim(error) => error.code(),
+            _ => None,
+        }
+    }
+
     pub(super) fn changed(session: &VerifySession, table: &TableName) -> Self {
         let why =
             format!("{table} was altered, renamed or dropped while it was copied; copy again");

@@ -212,7 +212,7 @@ impl Scrape {
             ),
             (
                 "csa_channel_error_number",
-                "Number of the error at which the channel failed, 0 without one.",
+                "Number of the server's error at which the channel failed, 0 without one.",
                 |v| Some(v.last_error.as_ref().map_or(0, |error| error.number.into())),
             ),
             (

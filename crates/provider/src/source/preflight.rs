@@ -32,9 +32,12 @@ pub enum PreflightError {
     /// The source may come back: the channel waits for it.
     #[error("{0}")]
     Unreachable(String),
-    /// The source refuses the account; the text names the change it takes.
+    /// The account lacks something; the text names the change it takes.
     #[error("{0}")]
     Account(String),
+    /// The source refuses the session, with this number; the text names the change it takes.
+    #[error("{why}")]
+    Login { why: String, code: u16, cause: SourceCause },
     /// The source no longer has transactions that the target needs.
     #[error("{0}")]
     Purged(String),
@@ -49,8 +52,18 @@ impl PreflightError {
         match self {
             Self::Unreachable(_) => SourceCause::Unreachable,
             Self::Account(_) => SourceCause::Account,
+            Self::Login { cause, .. } => *cause,
             Self::Purged(_) => SourceCause::Purged,
             Self::Refused(_) => SourceCause::Setting,
+        }
+    }
+
+    /// Returns the source's error number, if it sent one.
+    #[must_use]
+    pub const fn code(&self) -> Option<u16> {
+        match self {
+            Self::Login { code, .. } => Some(*code),
+            _ => None,
         }
     }
 }
@@ -128,6 +141,9 @@ impl Unfit {
         match first {
             Some(PreflightError::Purged(_)) => PreflightError::Purged(format!("{text}{AFRESH}")),
             Some(PreflightError::Account(_)) => PreflightError::Account(text),
+            Some(PreflightError::Login { code, cause, .. }) => {
+                PreflightError::Login { why: text, code, cause }
+            }
             _ => PreflightError::Refused(text),
         }
     }
@@ -154,10 +170,15 @@ fn login_error(options: &SourceOptions, address: &str, error: &ConnectionError) 
         ConnectionError::Link(error) => error.refusal(Side::Source, address, &options.user),
         _ => None,
     };
-    match refusal {
-        Some(why) if error.cause() == SourceCause::Account => PreflightError::Account(why),
-        Some(why) => PreflightError::Refused(why),
-        None => PreflightError::Unreachable(format!("source {address}: {error}")),
+    let cause = match error.cause() {
+        SourceCause::Account => SourceCause::Account,
+        _ => SourceCause::Setting,
+    };
+    match (refusal, error.code()) {
+        (Some(why), Some(code)) => PreflightError::Login { why, code, cause },
+        (Some(why), None) if cause == SourceCause::Account => PreflightError::Account(why),
+        (Some(why), None) => PreflightError::Refused(why),
+        (None, _) => PreflightError::Unreachable(format!("source {address}: {error}")),
     }
 }
 

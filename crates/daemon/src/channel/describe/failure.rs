@@ -28,9 +28,10 @@ pub(in crate::channel) fn shown(
     timestamp: String,
     is_retried: bool,
 ) -> ErrorView {
-    let (number, row) = match error {
-        ChannelError::Applier(error) => (error.code().unwrap_or(0), error.row()),
-        _ => (0, None),
+    let number = error.code().unwrap_or(0);
+    let row = match error {
+        ChannelError::Applier(error) => error.row(),
+        _ => None,
     };
     let transaction = error.gtid();
     let message = error.to_string();
@@ -101,6 +102,7 @@ fn cause(error: &ChannelError) -> ErrorCause {
         | ChannelError::Relay(_)
         | ChannelError::Archive(_)
         | ChannelError::Refused(_)
+        | ChannelError::Answered { .. }
         | ChannelError::State(_) => ErrorCause::Named,
     }
 }
@@ -172,6 +174,31 @@ mod tests {
         }
         let ways = ways_on(1032);
         assert!(ways[1].contains("skip") && ways[3].contains(copy), "{ways:?}");
+    }
+
+    #[test]
+    fn the_number_is_that_of_the_server_that_sent_one() {
+        use csa_provider::source::{self, PreflightError, ReceptionEnd, SourceCause};
+
+        let number = |error: ChannelError| shown("c", &error, String::new(), true).number;
+        let purged = source::Error::Refused {
+            address: "s:1".to_owned(),
+            at: "the start".to_owned(),
+            message: "purged required binary logs".to_owned(),
+            cause: SourceCause::Purged,
+        };
+        let end = ReceptionEnd { error: std::sync::Arc::new(purged), gtid: None };
+        assert_eq!(number(end.into()), 1236);
+        let (why, cause) = ("source s:1 refuses the account".to_owned(), SourceCause::Account);
+        assert_eq!(number(PreflightError::Login { why, code: 1045, cause }.into()), 1045);
+        let why = "target t:1 refuses the account".to_owned();
+        let login = csa_applier::PreflightError::Login { why, code: 3118 };
+        assert_eq!(number(ChannelError::Target(login)), 3118);
+        let why = "SELECT command denied".to_owned();
+        assert_eq!(number(ChannelError::Answered { why, code: 1142 }), 1142);
+        let purged = PreflightError::Purged("source s:1 has purged it".to_owned());
+        assert_eq!(number(purged.into()), 0, "no server sent one");
+        assert_eq!(number(ChannelError::State("full".to_owned())), 0);
     }
 
     #[test]

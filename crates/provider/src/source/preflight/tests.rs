@@ -28,6 +28,17 @@ fn causes_come_from_the_error_and_not_from_what_it_is_about() {
     }
     let refused = PreflightError::Refused("error 1045: purged".to_owned());
     assert_eq!(refused.cause(), SourceCause::Setting);
+    assert_eq!(refused.code(), None);
+}
+
+#[test]
+fn a_refused_login_keeps_its_number() {
+    let refused = |code| {
+        let error = login_error(&options(), "s:1", &server(code, "the server's words"));
+        (error.code(), error.cause())
+    };
+    assert_eq!(refused(1045), (Some(1045), SourceCause::Account));
+    assert_eq!(refused(1040), (None, SourceCause::Unreachable), "it may let us in later");
 }
 
 const PRIMARY: &str = "PRIMARY";

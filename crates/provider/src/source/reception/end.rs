@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::binlog::event::EventError;
 use crate::binlog::gtid::Gtid;
+use crate::server::link::server_errors::SOURCE_FATAL;
 use crate::source::assembler::StreamError;
 use crate::source::cause::{AFRESH, SourceCause};
 use crate::source::connection::ConnectionError;
@@ -109,6 +110,16 @@ impl Error {
             Self::Repeated { .. } | Self::SetBack { .. } => SourceCause::OtherHistory,
             Self::Recording(_) => SourceCause::Purged,
             Self::Sink(_) => SourceCause::Spool,
+        }
+    }
+
+    /// Returns the source's error number, if it sent one; of several addresses that of the first.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::All(errors) => errors.first().and_then(Self::code),
+            Self::Refused { .. } => Some(SOURCE_FATAL),
+            _ => None,
         }
     }
 }
