@@ -7,7 +7,7 @@ use crate::observe::view::CopyCheckView;
 pub(super) struct CopyWatch {
     progress: Option<CopyProgress>,
     check: Option<CopyCheckView>,
-    /// Comparisons that have begun; only the last of them is shown.
+    /// The number of the last comparison: only that one is shown.
     checks: u64,
 }
 
@@ -29,6 +29,14 @@ impl CopyWatch {
     /// Returns the progress of the copy at its next step.
     pub(super) fn at_step(&self, step: CopyStep) -> CopyProgress {
         CopyProgress { step, ..self.progress.clone().unwrap_or_default() }
+    }
+
+    /// Another daemon has the channel, and may copy again: what is known here of the last copy is nobody's concern any
+    /// more.
+    pub(super) fn given_up(&mut self) {
+        self.check = None;
+        // A comparison that is still under way has no place for its result.
+        self.checks += 1;
     }
 
     /// A comparison begins, in place of an earlier one; returns its number.
@@ -93,6 +101,17 @@ mod tests {
         assert_eq!(shown(&watch), "comparing");
         watch.check_ends(last, outcome("different", String::new()));
         assert_eq!(shown(&watch), "different");
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_copy_of_a_channel_that_another_daemon_has() {
+        let mut watch = CopyWatch::default();
+        let number = watch.check_begins();
+        watch.given_up();
+        assert_eq!(watch.check(), None);
+        watch.check_ends(number, outcome("different", String::new()));
+        assert!(!watch.check_given_up(number, "verify"));
+        assert_eq!(watch.check(), None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::host::logging::channel_span;
 use crate::notify::{Tally, WatchedChannel};
-use crate::observe::view::ChannelView;
+use crate::observe::view::{ChannelState, ChannelView, VerifyView};
 
 /// A channel as an operator handles it.
 #[derive(Debug)]
@@ -147,7 +147,10 @@ impl Supervisor {
 
     pub(crate) fn view(&self) -> ChannelView {
         let mut view = self.watch.view();
-        view.verify = self.rounds.view();
+        // What was compared before another daemon had the channel is not true any more.
+        let is_elsewhere = view.state == ChannelState::Standby;
+        let verify = self.rounds.view();
+        view.verify = if is_elsewhere { verify.map(VerifyView::without_result) } else { verify };
         view.notify = self.controls.notify().is_set().then(|| self.tally.view());
         view.is_joining = self.hindrance.is_joining();
         view

@@ -263,6 +263,7 @@ impl Watch {
         inner.stage.enter(Phase::Standby, why);
         inner.stage.forget_error();
         inner.progress.given_up();
+        inner.copy.given_up();
     }
 
     /// The channel is given away: once it has stopped, another daemon has it.

@@ -180,7 +180,8 @@ struct VerifyTracker {
 
 impl VerifyTracker {
     fn take(&mut self, view: &ChannelView) -> Option<Change> {
-        let verify = view.verify.as_ref()?;
+        // Nothing is known here of a channel that another daemon has.
+        let verify = view.verify.as_ref().filter(|_| view.state != ChannelState::Standby)?;
         let is_first = !std::mem::replace(&mut self.is_seen, true);
         let last = verify.last.as_ref()?;
         let differing: BTreeSet<String> =
@@ -318,14 +319,14 @@ mod tests {
 
     #[test]
     fn a_wait_that_ends_for_a_moment_again_and_again_lasts() {
-        let wait = view(ChannelState::WaitingForSource);
+        let (wait, runs) = (view(ChannelState::WaitingForSource), view(RUNNING));
         let sent = |well: u64| {
             let mut run = Run::new(None);
             run.at(0, &view(RUNNING));
             let mut sent = Vec::new();
             for second in 1..60 {
                 let is_well = second % (well + 4) < well;
-                sent.extend(run.at(second, if is_well { &view(RUNNING) } else { &wait }));
+                sent.extend(run.at(second, if is_well { &runs } else { &wait }));
             }
             sent
         };
@@ -484,9 +485,11 @@ mod tests {
         assert_eq!(run.at(3, &found(Some(&["d.a", "d.b"]))), [("verify_differs", 1)]);
         assert_eq!(run.at(4, &found(Some(&["d.b"]))), []);
         assert_eq!(run.at(5, &found(Some(&[]))), [("verify_equal", 1)]);
-        // A daemon that starts does not repeat it.
+        // A daemon that starts does not repeat it, and neither does one that takes the channel over.
         let mut run = Run::new(None);
-        assert_eq!(run.at(0, &found(Some(&["d.a"]))), []);
+        let elsewhere = ChannelView { state: ChannelState::Standby, ..found(None) };
+        assert_eq!(run.at(0, &elsewhere), []);
+        assert_eq!(run.at(0, &found(Some(&["d.a"]))), [("took_over", 1)]);
         assert_eq!(run.at(1, &found(Some(&[]))), [("verify_equal", 1)]);
     }
 }

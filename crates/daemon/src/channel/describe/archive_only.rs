@@ -69,7 +69,8 @@ fn state(
         }
         Phase::Failed => (ChannelState::Failed, detail),
         Phase::Running => running(facts, archive, backlog),
-        Phase::Starting | Phase::Copying | Phase::WaitingForTarget | Phase::Standby => {
+        Phase::Standby => (ChannelState::Standby, detail),
+        Phase::Starting | Phase::Copying | Phase::WaitingForTarget => {
             (ChannelState::Starting, "checking the source and the archive".to_owned())
         }
     }

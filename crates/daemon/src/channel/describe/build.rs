@@ -1,6 +1,7 @@
 //! Builds the view of a channel from what is known of it. Pure.
 
 use super::archive_only::ArchiveOnly;
+use super::elsewhere;
 use super::facts::Facts;
 use super::parts;
 use super::state::{Circumstances, Phase};
@@ -120,9 +121,10 @@ impl Facts {
             notify: None,
             verify: None,
         };
-        match archive_only {
+        let view = match archive_only {
             Some(archive_only) => archive_only.shown(view),
             None => view,
-        }
+        };
+        elsewhere::shown(view)
     }
 }

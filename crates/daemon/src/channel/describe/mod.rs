@@ -4,6 +4,7 @@
 mod archive_only;
 pub(super) mod bottleneck;
 mod build;
+mod elsewhere;
 mod facts;
 pub(super) mod failure;
 mod parts;

@@ -139,6 +139,11 @@ impl Search {
     }
 }
 
+/// Returns the figures of a store that is closed. Nobody measures its disk any more.
+fn closed(usage: RelayUsage) -> RelayUsage {
+    RelayUsage { waiting: None, waits_for_disk: false, queued: None, free_disk: None, ..usage }
+}
+
 impl CollectedProgress {
     /// An idle source sends a heartbeat this often.
     pub fn expect_heartbeats(&mut self, interval: Duration) {
@@ -154,11 +159,11 @@ impl CollectedProgress {
         self.waiting = Waiting::Unknown;
     }
 
-    /// The store is closed; its figures stay.
+    /// The store is closed; its figures stay, but for those that others change.
     pub fn store_closed(&mut self) {
         if let Some(store) = self.store.take() {
             self.closed.received = store.received_so_far();
-            self.closed.usage = RelayUsage { waiting: None, queued: None, ..store.usage() };
+            self.closed.usage = closed(store.usage());
         }
     }
 
@@ -343,5 +348,25 @@ impl CollectedProgress {
             },
             ..Applied::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_store_says_nothing_of_its_disk_and_waits_for_nothing() {
+        let open = RelayUsage {
+            bytes: 7,
+            min_free_disk: 5,
+            free_disk: Some(9),
+            waiting: Some("waiting".to_owned()),
+            waits_for_disk: true,
+            ..RelayUsage::default()
+        };
+        let closed = closed(open);
+        assert_eq!((closed.bytes, closed.min_free_disk), (7, 5), "they stay");
+        assert_eq!((closed.free_disk, closed.waiting, closed.waits_for_disk), (None, None, false));
     }
 }

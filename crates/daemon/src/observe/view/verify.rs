@@ -57,6 +57,10 @@ pub(crate) struct DifferingTableView {
 }
 
 impl VerifyView {
+    pub(crate) fn without_result(self) -> Self {
+        Self { progress: None, last: None, ..self }
+    }
+
     /// Returns the share of the comparison that is done, 0 to 1; `None` unless one has begun.
     pub(crate) fn share(&self) -> Option<f64> {
         let progress = self.progress.as_ref()?;
