@@ -56,7 +56,7 @@ impl CopyWatch {
 
     /// A comparison was given up if it has no result; returns true in this case.
     pub(super) fn check_given_up(&mut self, number: u64, text: &str) -> bool {
-        let is_running = self.check.as_ref().is_some_and(|check| check.outcome == "comparing");
+        let is_running = self.check.as_ref().is_some_and(CopyCheckView::is_under_way);
         if number == self.checks && is_running {
             self.check = Some(outcome("unfinished", text.to_owned()));
             return true;

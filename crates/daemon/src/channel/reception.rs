@@ -203,7 +203,10 @@ impl Reception {
 
     /// Ends reception and closes the store, which keeps what was received.
     pub(super) async fn end(&self) {
-        self.close(&mut *self.current.lock().await).await;
+        let mut current = self.current.lock().await;
+        // Under the lock: one that is just beginning says the opposite.
+        self.watch.reception_unwanted();
+        self.close(&mut current).await;
     }
 
     /// Ends reception and cuts a damaged store; the source sends the rest again.

@@ -63,6 +63,8 @@ struct Observed {
     stage: Stage,
     /// Something is received into the relay store.
     receiving: bool,
+    /// Reception has begun, and nobody has ended it since: where it ended on its own, somebody has to act.
+    is_wanted: bool,
     start: Option<StartSteps>,
     copy: CopyWatch,
     events: Events,
@@ -158,8 +160,14 @@ impl Watch {
         inner.progress.expect_heartbeats(settings.source.heartbeat_interval);
         inner.progress.receiving(store);
         inner.receiving = true;
+        inner.is_wanted = true;
         // A pipeline says otherwise.
         store.set_has_applier(false);
+    }
+
+    /// Reception is to end: on request, or because another daemon has the channel.
+    pub(super) fn reception_unwanted(&self) {
+        self.shared.inner.lock().is_wanted = false;
     }
 
     /// Nothing more is received; the store is still there.
@@ -434,6 +442,7 @@ impl Watch {
             durations,
             progress: inner.progress.view(source),
             receiving: inner.receiving,
+            is_wanted: inner.is_wanted,
             attached: inner.progress.status().is_some(),
             cause: inner.meter.cause(),
             rates: inner.meter.rates(),

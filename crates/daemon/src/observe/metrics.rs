@@ -2,6 +2,7 @@
 //! is a line in `gauges`, `counters` or `histograms`, and its value a field of [`ChannelView`].
 
 mod archive;
+mod copy;
 mod histograms;
 mod process;
 mod throttle;
@@ -85,21 +86,6 @@ impl Scrape {
             ),
             &["channel"],
         )?)?;
-        let copied = self.gauge(
-            "csa_copy_rows",
-            "Rows that the channel's first copy has copied; absent while none is made.",
-            &["channel"],
-        )?;
-        let estimated = self.gauge(
-            "csa_copy_estimated_rows",
-            "Rows that the first copy has to copy, as the source guesses; absent while none is made.",
-            &["channel"],
-        )?;
-        let differing = self.gauge(
-            "csa_copy_differs",
-            "1 if the comparison at the end of a copy found differences, 0 if it found none; absent without one.",
-            &["channel"],
-        )?;
         let start: GaugeVec = self.register(GenericGaugeVec::new(
             Opts::new("csa_start_seconds", "Duration of a step of the channel's last start."),
             &["channel", "step"],
@@ -127,13 +113,6 @@ impl Scrape {
             if let Some(seconds) = view.next_attempt_seconds {
                 next.with_label_values(&[channel]).set(seconds);
             }
-            if let Some(copy) = &view.copy {
-                copied.with_label_values(&[channel]).set(copy.rows as i64);
-                estimated.with_label_values(&[channel]).set(copy.rows_estimated as i64);
-            }
-            if let Some(check) = view.copy_check.as_ref().filter(|check| check.is_finished()) {
-                differing.with_label_values(&[channel]).set(check.is_different().into());
-            }
             for step in &view.start {
                 start.with_label_values(&[channel, &step.step]).set(step.seconds);
             }
@@ -149,6 +128,7 @@ impl Scrape {
         }
         self.throttle(channels)?;
         self.archive(channels)?;
+        self.copies(channels)?;
         self.verify(channels)?;
         self.gauges(channels)?;
         self.histograms(channels)?;
@@ -199,7 +179,7 @@ impl Scrape {
 
     fn gauges(&self, channels: &[ChannelView]) -> Result<()> {
         type ReadGauge = fn(&ChannelView) -> Option<u64>;
-        let rows: [(&str, &str, ReadGauge); 19] = [
+        let rows: [(&str, &str, ReadGauge); 20] = [
             (
                 "csa_backlog_transactions",
                 "Transactions received and not committed on the target, or not archived without one.",
@@ -227,6 +207,11 @@ impl Scrape {
             ("csa_provider_connected", "1 while the source sends its stream.", |v| {
                 Some(u64::from(v.connection.service_state == "ON"))
             }),
+            (
+                "csa_provider_wanted",
+                "1 while something should be received: reception has begun, and nobody has ended it since.",
+                |v| Some(u64::from(v.connection.is_wanted)),
+            ),
             (
                 "csa_provider_semi_sync",
                 "1 while transactions are acknowledged to the source.",

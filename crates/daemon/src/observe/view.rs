@@ -215,6 +215,9 @@ pub(crate) struct ConnectionView {
     pub(crate) source_uuid: Option<String>,
     pub(crate) source_version: Option<String>,
     pub(crate) service_state: String,
+    /// Reception has begun, and nobody has ended it since.
+    #[serde(default)]
+    pub(crate) is_wanted: bool,
     pub(crate) count_received_heartbeats: u64,
     pub(crate) last_heartbeat_timestamp: Option<String>,
     pub(crate) last_error_message: Option<String>,

@@ -32,7 +32,7 @@ pub(crate) async fn archive_end(
     let archive = Archive::open(&options.location, channel)?;
     // Whoever watches the archive sees that it is away.
     if status.view().is_none() {
-        status.begins(archive.url());
+        status.begins(archive.url(), options.interval);
     }
     let found = find(&archive, &MarkerFile::in_directory(directory)).await;
     found.inspect_err(|error| {

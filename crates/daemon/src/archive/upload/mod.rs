@@ -124,7 +124,7 @@ impl Uploader {
         source: Arc<SourceStatus>,
         status: Arc<ArchiveStatus>,
     ) -> Self {
-        status.begins(archive.url());
+        status.begins(archive.url(), options.interval);
         Self {
             archive,
             options: options.clone(),

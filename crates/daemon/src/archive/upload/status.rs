@@ -52,10 +52,15 @@ impl ArchiveStatus {
     }
 
     /// A channel with an archive starts.
-    pub(super) fn begins(&self, url: &str) {
+    pub(super) fn begins(&self, url: &str, interval: Duration) {
         let mut inner = self.inner.lock();
         let totals = inner.view.take().unwrap_or_default();
-        inner.view = Some(ArchiveView { url: url.to_owned(), error: None, ..totals });
+        inner.view = Some(ArchiveView {
+            url: url.to_owned(),
+            interval_seconds: interval.as_secs_f64(),
+            error: None,
+            ..totals
+        });
         inner.fails = false;
         inner.published = Some(Instant::now());
     }
@@ -187,7 +192,7 @@ mod tests {
 
     fn begun() -> ArchiveStatus {
         let status = ArchiveStatus::default();
-        status.begins("file:///archive");
+        status.begins("file:///archive", Duration::from_secs(1200));
         status
     }
 
@@ -208,6 +213,14 @@ mod tests {
         status.looked(None, 10, 10);
         assert_eq!(error(&status), None);
         assert!(status.failed("read-only"), "news again");
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_last_start() {
+        let status = begun();
+        assert_eq!(status.view().expect("an archive").interval_seconds, 1200.0);
+        status.begins("file:///archive", Duration::from_secs(60));
+        assert_eq!(status.view().expect("an archive").interval_seconds, 60.0);
     }
 
     #[test]

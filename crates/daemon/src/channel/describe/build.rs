@@ -84,7 +84,7 @@ impl Facts {
             seconds_to_drain: parts::seconds_to_drain(backlog, self.rates),
             settings: self.settings,
             throttle_by: self.health,
-            connection: parts::connection(source, !self.receiving),
+            connection: parts::connection(source, !self.receiving, self.is_wanted),
             relay: RelayView {
                 segments: usage.segments as u64,
                 bytes: usage.bytes,

@@ -46,6 +46,8 @@ pub(in crate::channel) struct Facts {
     pub(in crate::channel) progress: ProgressView,
     /// Something is received into the relay store.
     pub(in crate::channel) receiving: bool,
+    /// Something should be received.
+    pub(in crate::channel) is_wanted: bool,
     /// A pipeline applies what was received.
     pub(in crate::channel) attached: bool,
     /// The most frequent cause of the last seconds, and its share.

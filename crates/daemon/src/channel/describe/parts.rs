@@ -22,8 +22,8 @@ use crate::observe::view::{
 /// Tables named in a view.
 const TABLES_SHOWN: usize = 10;
 
-/// `over`: reception has ended.
-pub(super) fn connection(source: &SourceView, over: bool) -> ConnectionView {
+/// `over`: reception has ended; `is_wanted`: nobody has asked for that.
+pub(super) fn connection(source: &SourceView, over: bool, is_wanted: bool) -> ConnectionView {
     let queued = source.last_queued.as_ref();
     let service_state = match (over, source.connected) {
         (true, _) => "OFF",
@@ -35,6 +35,7 @@ pub(super) fn connection(source: &SourceView, over: bool) -> ConnectionView {
         source_uuid: source.source_uuid.clone(),
         source_version: source.server_version.clone(),
         service_state: service_state.to_owned(),
+        is_wanted,
         count_received_heartbeats: source.heartbeats_total,
         last_heartbeat_timestamp: source.last_heartbeat.map(rfc3339),
         last_error_message: source.last_error.clone(),

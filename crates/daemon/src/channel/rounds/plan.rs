@@ -6,7 +6,7 @@ use csa_provider::seams::unhurried;
 
 use super::kept::Kept;
 use crate::config::VerifyEvery;
-use crate::observe::view::{ChannelState, ChannelView};
+use crate::observe::view::{ChannelState, ChannelView, CopyCheckView};
 
 /// Time between two looks at tables that differ.
 const AGAIN: Duration = Duration::from_secs(600);
@@ -64,7 +64,7 @@ pub(super) fn refusal(
     if view.copy.is_some() {
         return Some("a copy is made".to_owned());
     }
-    if view.copy_check.as_ref().is_some_and(|check| check.outcome == "comparing") {
+    if view.copy_check.as_ref().is_some_and(CopyCheckView::is_under_way) {
         return Some("a copy is compared".to_owned());
     }
     if view.state != ChannelState::Running {
@@ -86,7 +86,7 @@ mod tests {
     use super::super::kept::KeptRound;
     use super::super::result::LastRound;
     use super::*;
-    use crate::observe::view::{CopyCheckView, CopyView, DifferingTableView};
+    use crate::observe::view::{CopyView, DifferingTableView};
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
     const SECOND: u64 = 1_000_000;

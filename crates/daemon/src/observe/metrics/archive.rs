@@ -16,6 +16,13 @@ impl Scrape {
             ),
             &["channel"],
         )?)?;
+        let interval: GaugeVec = self.register(GenericGaugeVec::new(
+            Opts::new(
+                "csa_archive_interval_seconds",
+                "Longest time for which a file of the archive collects transactions (archive.interval).",
+            ),
+            &["channel"],
+        )?)?;
         let pending = self.gauge(
             "csa_archive_pending_bytes",
             "Bytes of events that are received and not archived.",
@@ -49,6 +56,7 @@ impl Scrape {
             if let Some(seconds) = archive.lag_seconds {
                 lag.with_label_values(&channel).set(seconds);
             }
+            interval.with_label_values(&channel).set(archive.interval_seconds);
             pending.with_label_values(&channel).set(archive.pending_bytes as i64);
             failing.with_label_values(&channel).set(archive.error.is_some().into());
             for (counter, read) in &counters {

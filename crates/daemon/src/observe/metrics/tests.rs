@@ -24,7 +24,8 @@ fn full() -> ChannelView {
     view.start = vec![StartStepView { step: "claim".to_owned(), seconds: 0.25 }];
     view.connection.semi_sync = Some(true);
     view.next_attempt_seconds = Some(30.0);
-    view.copy = Some(CopyView { rows: 5, rows_estimated: 9, ..CopyView::default() });
+    let step = "rows".to_owned();
+    view.copy = Some(CopyView { step, rows: 5, rows_estimated: 9, ..CopyView::default() });
     view.copy_check =
         Some(CopyCheckView { outcome: "equal".to_owned(), ..CopyCheckView::default() });
     view.archive = Some(ArchiveView { lag_seconds: Some(2.5), ..ArchiveView::default() });
@@ -118,4 +119,26 @@ fn what_is_not_known_is_absent_and_not_zero() {
     let text = render(&[view], RELOAD, &FleetView::default()).expect("renders");
     assert!(text.contains("csa_lag_seconds{channel=\"orders\"} 0.5"), "{text}");
     assert!(text.contains("csa_backlog_transactions{channel=\"orders\"} 7"), "{text}");
+}
+
+#[test]
+fn a_copy_is_checked_once_its_comparison_has_a_result() {
+    for (outcome, differs, unchecked) in [
+        ("comparing", None, None),
+        ("equal", Some(0), Some(0)),
+        ("different", Some(1), Some(0)),
+        ("unstable", None, Some(1)),
+        ("unfinished", None, Some(1)),
+    ] {
+        let check = CopyCheckView { outcome: outcome.to_owned(), ..CopyCheckView::default() };
+        let view = ChannelView { copy_check: Some(check), ..full() };
+        let text = render(&[view], RELOAD, &FleetView::default()).expect("renders");
+        for (name, value) in [("differs", differs), ("unchecked", unchecked)] {
+            let line = |value: u8| format!("csa_copy_{name}{{channel=\"orders\"}} {value}");
+            for possible in [0, 1] {
+                let is_there = text.lines().any(|found| found == line(possible));
+                assert_eq!(is_there, value == Some(possible), "{outcome}: {name} {possible}");
+            }
+        }
+    }
 }

@@ -14,6 +14,9 @@ pub(crate) struct ArchiveView {
     pub(crate) archived_transaction_set: String,
     /// The age of the oldest transaction that is received and not archived; absent before the archive has answered.
     pub(crate) lag_seconds: Option<f64>,
+    /// `archive.interval`: a transaction may wait for so long without anything being wrong.
+    #[serde(default)]
+    pub(crate) interval_seconds: f64,
     /// Bytes of events that are received and not archived.
     pub(crate) pending_bytes: u64,
     /// The time of the last file, in RFC 3339.

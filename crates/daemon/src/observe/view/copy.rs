@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CopyView {
-    /// `snapshot`, `tables`, `rows`, `programs`, `changes` or `keys`.
+    /// `snapshot`, `tables`, `rows`, `comparison`, `programs`, `rows_left`, `changes` or `keys`.
     pub(crate) step: String,
     pub(crate) tables: u64,
     pub(crate) tables_done: u64,
@@ -48,6 +48,11 @@ impl CopyCheckView {
     /// Returns true if all was compared.
     pub(crate) fn is_finished(&self) -> bool {
         self.outcome == "equal" || self.is_different()
+    }
+
+    /// Returns true before the comparison has a result.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.outcome == "comparing"
     }
 
     /// Returns true if the copy is known to be wrong.
