@@ -237,8 +237,9 @@ async fn every_alert_fires_and_resolves_on_a_live_daemon() {
     compare(&site.source, &site.target).await;
     let none = |firing: &BTreeSet<_>| firing.is_empty();
     site.prometheus.wait("nothing fires in the end", none).await;
-    // An archive that is away, and its gaps, are those of tests/e2e/archive; promtool tests the rules.
-    let elsewhere = ["CsaArchiveFailing", "CsaArchiveGap"];
+    // Archives and copies that differ are those of tests/e2e/archive and tests/e2e/copy; promtool tests these rules.
+    let elsewhere =
+        ["CsaArchiveFailing", "CsaArchiveGap", "CsaCopyDiffers", "CsaSourceLinkUnstable"];
     let all: BTreeSet<String> =
         names_of_alerts().into_iter().filter(|name| !elsewhere.contains(&name.as_str())).collect();
     assert_eq!(site.seen, all, "alerts without a condition in this test, or without a rule");
@@ -336,10 +337,14 @@ async fn everything_at_once(site: &mut Site) {
 
 async fn servers_away(site: &mut Site) {
     site.source.kill9();
+    // The comparisons of one channel wait meanwhile.
+    let of_each = ["SourceUnreachable", "ReceptionDown", "ChannelNotRunning", "LagUnknown"];
     let all = |alert: &'static str| [HELD, FULL, BROKEN].map(|name| (alert, Some(name)));
-    site.fires("the source killed", &all("SourceUnreachable")).await;
+    let mut alerts: Vec<_> = of_each.into_iter().flat_map(all).collect();
+    alerts.push(("VerifyOverdue", Some(HELD)));
+    site.fires("the source killed", &alerts).await;
     site.source.restart();
-    site.resolve("the source killed", &["SourceUnreachable"]).await;
+    site.resolve("the source killed", &[&of_each[..], &["VerifyOverdue"]].concat()).await;
 
     // The target refuses writes, then is down; a stop on request is another state.
     site.target.exec("SET GLOBAL super_read_only=ON").await;
