@@ -130,14 +130,7 @@ impl DrivenCopy {
 }
 
 fn failure(error: CopyError) -> CopyFailure {
-    let text = error.to_string();
-    let code = match error {
-        CopyError::Asked(error) => error.code(),
-        CopyError::Claim(error) => error.code(),
-        CopyError::Written { source, .. } => source.code(),
-        CopyError::Refused(_) | CopyError::Changed(_) | CopyError::Prepared(_) => None,
-    };
-    CopyFailure { text, code }
+    CopyFailure { text: error.to_string(), code: error.code() }
 }
 
 struct Begins<'a>(&'a (dyn Fn(&GtidSet) + Sync));

@@ -43,11 +43,10 @@ impl CopyError {
     /// Returns the number of the error that a server sent, if one did.
     pub(crate) fn code(&self) -> Option<u16> {
         match self {
-            Self::Asked(VerifyError::Server { source, .. }) | Self::Written { source, .. } => {
-                source.code()
-            }
+            Self::Asked(error) => error.code(),
             Self::Claim(error) => error.code(),
-            _ => None,
+            Self::Written { source, .. } => source.code(),
+            Self::Refused(_) | Self::Changed(_) | Self::Prepared(_) => None,
         }
     }
 
