@@ -138,3 +138,44 @@ fn view(channel: &str, report: &VerifyReport) -> CopyCheckView {
         text,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::live_settings::Controls;
+    use crate::config::Config;
+
+    const CHANNEL: &str = r#"
+[[channel]]
+name = "orders"
+[channel.source]
+host = "127.0.0.1"
+user = "repl"
+password = "secret"
+server_id = 4201
+[channel.target]
+user = "csa"
+password = "secret"
+"#;
+
+    #[test]
+    fn a_run_that_ends_leaves_no_comparison_under_way() {
+        let config = Config::parse(CHANNEL).expect("valid");
+        let settings = Arc::new(config.channels.into_iter().next().expect("a channel"));
+        let watch = Watch::new(&settings, Controls::new(&settings));
+        let shown = || watch.view().copy_check.expect("a comparison");
+
+        let comparison = Comparison::begin(&settings, &watch);
+        assert_eq!(shown().outcome, "comparing");
+        // The end of the run may abort the task before its first step.
+        drop(compare(Arc::clone(&settings), comparison, Scope::default()));
+        assert_eq!(shown().outcome, "unfinished");
+        assert!(shown().text.contains("csa-daemon verify --channel orders"), "{:?}", shown());
+
+        let comparison = Comparison::begin(&settings, &watch);
+        let outcome = "equal".to_owned();
+        comparison.ends(CopyCheckView { outcome, ..CopyCheckView::default() });
+        drop(comparison);
+        assert_eq!(shown().outcome, "equal");
+    }
+}

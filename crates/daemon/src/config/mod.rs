@@ -153,7 +153,7 @@ impl Config {
 #[cfg(test)]
 impl Config {
     /// A single file; errors without its name and line.
-    fn parse(text: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, ConfigError> {
         let path = std::path::PathBuf::from("main");
         Self::of(&[Text { path, text: text.to_owned() }]).map_err(|error| {
             let said = error.0.trim_start_matches("main: ");
