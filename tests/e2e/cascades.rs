@@ -29,8 +29,8 @@ const TRANSACTIONS: [&str; 4] = [
      UPDATE f.strict SET id='FR' WHERE id='fr'; COMMIT",
     "BEGIN; UPDATE f.whole SET p=NULL WHERE id=1; UPDATE f.halves SET code='dz' WHERE code='dx'; \
      UPDATE f.whole SET p='dz' WHERE id=1; COMMIT",
-    "BEGIN; UPDATE f.varying SET p=NULL WHERE id=1; UPDATE f.fixed SET id=x'02000000'; \
-     UPDATE f.varying SET p=x'02000000' WHERE id=1; COMMIT",
+    "BEGIN; UPDATE f.loose SET p=NULL WHERE id=1; UPDATE f.fixed SET id=x'02000000'; \
+     UPDATE f.loose SET p=x'02000000' WHERE id=1; COMMIT",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +49,7 @@ async fn a_key_that_rows_refuse_to_lose_changes_once_they_let_go_of_it() {
          FOREIGN KEY (p) REFERENCES halves (code))",
         // Images leave out the zeros of BINARY only.
         "fixed (id BINARY(4) PRIMARY KEY)",
-        "varying (id INT PRIMARY KEY, p VARBINARY(4), FOREIGN KEY (p) REFERENCES fixed (id))",
+        "loose (id INT PRIMARY KEY, p VARBINARY(4), FOREIGN KEY (p) REFERENCES fixed (id))",
     ] {
         source.exec(&format!("USE f; CREATE TABLE {table}")).await;
     }
@@ -57,7 +57,7 @@ async fn a_key_that_rows_refuse_to_lose_changes_once_they_let_go_of_it() {
     source.exec("INSERT INTO f.bound VALUES (1,'de'), (2,'fr')").await;
     source.exec("INSERT INTO f.halves VALUES (1,'dx'); INSERT INTO f.whole VALUES (1,'dx')").await;
     source
-        .exec("INSERT INTO f.fixed VALUES (x'01'); INSERT INTO f.varying VALUES (1,x'01000000')")
+        .exec("INSERT INTO f.fixed VALUES (x'01'); INSERT INTO f.loose VALUES (1,x'01000000')")
         .await;
     let daemon = Daemon::builder(&source, &images)
         .channel("statements", &source, &statements)
