@@ -6,6 +6,7 @@ pub(crate) mod chaos;
 mod day;
 mod faults;
 mod histories;
+mod missing;
 mod others;
 mod restore;
 

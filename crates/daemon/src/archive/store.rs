@@ -1,5 +1,6 @@
 //! The objects of an archive, read and written.
 
+mod directory;
 mod location;
 
 use std::collections::BTreeSet;
@@ -19,6 +20,7 @@ use serde::de::DeserializeOwned;
 
 use super::index::{FORMAT, FileIndex, HistoryMark, Pin};
 use super::layout;
+use directory::DIRECTORY;
 pub(crate) use location::ArchiveLocation;
 
 /// The longest that one request for a small object may take. The client tries again within it.
@@ -286,7 +288,13 @@ impl Archive {
     }
 
     fn of(&self, what: &str, error: &object_store::Error) -> ArchiveError {
-        self.away(what, causes(error))
+        match error {
+            // Its text is a sentence of this daemon.
+            object_store::Error::Generic { store: DIRECTORY, source } => {
+                self.away(what, source.to_string())
+            }
+            error => self.away(what, causes(error)),
+        }
     }
 
     fn away(&self, what: impl Into<String>, why: impl Into<String>) -> ArchiveError {

@@ -1,17 +1,18 @@
 //! The place of an archive: a URL, and the options of its client.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
 use reqwest::Url;
 
+use super::directory::DirectoryStore;
 use super::{ArchiveError, Result};
 
 /// A URL and options of its client, for example `aws_endpoint`.
@@ -80,7 +81,10 @@ impl ArchiveLocation {
         };
         let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|_| other())?;
         let store: Arc<dyn ObjectStore> = match scheme {
-            ObjectStoreScheme::Local => return self.directory(&url),
+            ObjectStoreScheme::Local => {
+                let store = DirectoryStore::new(self.directory(&url)?);
+                return Ok((Arc::new(store), Path::default()));
+            }
             ObjectStoreScheme::AmazonS3 => {
                 built!(AmazonS3Builder, AmazonS3ConfigKey, self, "aws_endpoint")
             }
@@ -100,17 +104,14 @@ impl ArchiveLocation {
         self.connect().map(drop)
     }
 
-    /// Returns the store of a directory. It must exist, so that a missing mount is noticed.
-    fn directory(&self, url: &Url) -> Result<(Arc<dyn ObjectStore>, Path)> {
+    /// Returns the directory. It need not be there: its mount may come later, and no other channel waits for it.
+    fn directory(&self, url: &Url) -> Result<PathBuf> {
         if let Some(key) = self.options.keys().next() {
             return Err(ArchiveError::Location(format!("{key}: a directory takes no options")));
         }
-        let directory = url.to_file_path().map_err(|()| {
+        url.to_file_path().map_err(|()| {
             ArchiveError::Location(format!("{}: no directory; file:///DIRECTORY is one", self.url))
-        })?;
-        let store = LocalFileSystem::new_with_prefix(&directory);
-        let store = store.map_err(|error| wrong(&self.url, &error))?;
-        Ok((Arc::new(store.with_fsync(true)), Path::default()))
+        })
     }
 }
 
@@ -147,11 +148,12 @@ mod tests {
             ("s3://key:secret@bucket/x", &[], "may not hold a password"),
             ("s3://bucket/x", &[("aws_endpiont", "http://x")], "aws_endpiont is not known"),
             ("file:///", &[("aws_region", "x")], "a directory takes no options"),
-            ("file:///nowhere/at/all", &[], "/nowhere/at/all"),
+            ("file://nowhere/at/all", &[], "no directory"),
         ] {
             let refused = check(url, options).expect_err(url);
             assert!(refused.contains(part), "{url}: {refused}");
         }
+        check("file:///nowhere/at/all", &[]).expect("it may be mounted later");
         check("s3://bucket/x", &[("aws_endpoint", "http://127.0.0.1:9"), ("timeout", "5 seconds")])
             .expect("known");
     }
