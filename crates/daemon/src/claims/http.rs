@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use csa_provider::server::link::connect_to_host;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -15,7 +16,6 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -121,7 +121,7 @@ impl Endpoint {
         if let Some(dial) = &self.dial {
             return Ok(Box::new(dial()?));
         }
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        let stream = connect_to_host(&self.host, self.port).await?;
         stream.set_nodelay(true)?;
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
         let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;

@@ -2,6 +2,7 @@
 //! Source and target share it, so that one policy limits what a peer can obtain from us: no
 //! password that others could read, and no more memory than an answer of its kind takes.
 
+mod addresses;
 mod error;
 mod greeting;
 mod limits;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use secrecy::SecretString;
 
+pub use addresses::connect_to_host;
 pub use error::{LinkError, NO_TABLE, refused_pause};
 pub use limits::{Budget, Limits};
 pub use mysql_common::row::Row;

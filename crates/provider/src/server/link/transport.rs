@@ -11,6 +11,8 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::addresses::connect_to_host;
+
 /// Bytes to and from a server.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
@@ -42,7 +44,7 @@ impl Network for SystemNetwork {
         Box::pin(async move {
             let transport: Box<dyn Transport> = match endpoint {
                 Endpoint::Tcp { host, port } => {
-                    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                    let stream = connect_to_host(host, *port).await?;
                     tune(&stream, net_timeout)?;
                     Box::new(stream)
                 }
