@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use csa_daemon::claims::engine::Engine;
 use csa_daemon::claims::etcd::Etcd as EtcdEngine;
-use csa_daemon::claims::http::Endpoint;
+use csa_daemon::claims::http::{Endpoint, TlsSettings};
 use csa_daemon::claims::kubernetes::{Kubernetes, KubernetesOptions};
 use csa_tests::{ACCOUNT_TOKEN, ApiServer, DaemonBuilder, Etcd, kubernetes_tool};
 use rustls::ClientConfig;
@@ -95,6 +95,7 @@ impl Service for Leases {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let tls = Arc::new(tls);
+        let tls: TlsSettings = Arc::new(move || Arc::clone(&tls));
         // The first one answers nothing.
         let endpoints = ["https://127.0.0.1:1", &self.server.url()];
         let endpoint = |text: &&str| Endpoint::parse(text, Some(&tls)).expect("an address");

@@ -19,6 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::host::blocking;
+
 /// Bytes of an answer, or of a line of one, that no engine exceeds.
 const ANSWER_MAX: usize = 256 << 20;
 
@@ -30,12 +32,16 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 #[cfg(test)]
 pub(super) type Dial = Arc<dyn Fn() -> io::Result<tokio::io::DuplexStream> + Send + Sync>;
 
+/// Returns the settings of TLS for the next connection. They are asked for each time, because certificates are renewed while
+/// the daemon runs. May block on a disk.
+pub type TlsSettings = Arc<dyn Fn() -> Arc<ClientConfig> + Send + Sync>;
+
 /// A server's address, and how to speak with it.
 #[derive(Clone)]
 pub struct Endpoint {
     host: String,
     port: u16,
-    tls: Option<Arc<ClientConfig>>,
+    tls: Option<TlsSettings>,
     #[cfg(test)]
     dial: Option<Dial>,
 }
@@ -50,7 +56,7 @@ impl fmt::Debug for Endpoint {
 impl Endpoint {
     /// # Errors
     /// The text is not `http://HOST:PORT` or `https://HOST:PORT`, or it is the latter and `tls` is missing.
-    pub fn parse(text: &str, tls: Option<&Arc<ClientConfig>>) -> Result<Self, String> {
+    pub fn parse(text: &str, tls: Option<&TlsSettings>) -> Result<Self, String> {
         let wrong = || format!("{text:?} is not http://HOST:PORT or https://HOST:PORT");
         let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| wrong())?;
         let is_bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
@@ -123,9 +129,11 @@ impl Endpoint {
         }
         let stream = connect_to_host(&self.host, self.port).await?;
         stream.set_nodelay(true)?;
-        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let Some(tls) = self.tls.clone() else { return Ok(Box::new(stream)) };
+        // It may read files.
+        let tls = blocking(move || tls()).await.map_err(io::Error::other)?;
         let name = ServerName::try_from(self.host.clone()).map_err(io::Error::other)?;
-        let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
+        let stream = TlsConnector::from(tls).connect(name, stream).await?;
         Ok(Box::new(stream))
     }
 }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use hyper::Method;
-use rustls::ClientConfig;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::event::Event;
-use crate::claims::http::Endpoint;
+use crate::claims::http::{Endpoint, TlsSettings};
 use crate::config::{Webhook, tls_client, token};
 use crate::host::blocking;
 
@@ -31,7 +30,7 @@ pub(super) async fn post(hook: &Webhook, event: &Event) -> Result<(), String> {
 }
 
 /// Reads the files again for each request, so that a new token needs no reload; blocks.
-fn read(hook: &Webhook) -> Result<(Option<SecretString>, Option<Arc<ClientConfig>>), String> {
+fn read(hook: &Webhook) -> Result<(Option<SecretString>, Option<TlsSettings>), String> {
     let token = hook
         .token_file
         .as_deref()
@@ -46,5 +45,9 @@ fn read(hook: &Webhook) -> Result<(Option<SecretString>, Option<Arc<ClientConfig
         .map(|path| tls_client("notify.tls_ca", path))
         .transpose()
         .map_err(|error| error.to_string())?;
-    Ok((token, tls.map(|builder| Arc::new(builder.with_no_client_auth()))))
+    let tls = tls.map(|builder| {
+        let settings = Arc::new(builder.with_no_client_auth());
+        Arc::new(move || Arc::clone(&settings)) as TlsSettings
+    });
+    Ok((token, tls))
 }
