@@ -18,7 +18,7 @@ use crate::copy::{
     Pace, PlannedCopy, PlannedTable, sources,
 };
 use crate::host::{Failure, runtime};
-use crate::verify::{Replicated, STATE_FILE};
+use crate::verify::{Replicated, STATE_FILE, abandoned_ended};
 
 /// Width of the bar, and of its line, in cells.
 const BAR: usize = 24;
@@ -49,7 +49,12 @@ pub(crate) fn copy(
             continue;
         }
         let screen = CopyScreen::new(arguments.quiet);
-        let copied = runtime.block_on(crate::copy::copy(&options, &selection, &screen));
+        let copied = runtime.block_on(async {
+            let copied = crate::copy::copy(&options, &selection, &screen).await;
+            // After an error in one table the servers would continue to read the others.
+            abandoned_ended().await;
+            copied
+        });
         screen.clear();
         let copied = copied.map_err(failed)?;
         // The state of a comparison of what the target was before.

@@ -36,11 +36,11 @@ pub(super) async fn compare(lanes: Vec<Lane>, work: &Arc<Work>) -> Result<Vec<La
 async fn compare_some(mut lane: Lane, work: Arc<Work>, next: Arc<AtomicUsize>) -> Result<Lane> {
     while let Some(table) = work.tables.get(next.fetch_add(1, Ordering::Relaxed)) {
         let query = table.rows.digest();
-        let source: Vec<WholeDigestRow> = lane.source.rows(&query).await?;
+        let source: Vec<WholeDigestRow> = lane.source.rows_at_length(&query).await?;
         // DDL on the source need not wait for the end of the snapshot.
         lane.source.run("ROLLBACK TO SAVEPOINT csa").await?;
         table.rows.check_definition(&mut lane.source, &table.name).await?;
-        let target: Vec<WholeDigestRow> = lane.target.asked(&query).await?;
+        let target: Vec<WholeDigestRow> = lane.target.asked_at_length(&query).await?;
         if !source.iter().chain(&target).all(has_all_digests) {
             return Err(CopyError::Refused(format!(
                 "{} can't be compared after the copy: a server can't compute the digest of a row that is larger than \

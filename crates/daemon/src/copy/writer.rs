@@ -11,7 +11,7 @@ use csa_provider::sql_text::quote;
 use super::definitions::{Program, additions, qualified};
 use super::error::{CopyError, Result};
 use super::ranges::ChunkNote;
-use crate::verify::{REPAIR_SESSION, TableName, connect_error};
+use crate::verify::{REPAIR_SESSION, RunningQuery, TableName, connect_error};
 
 /// Characters of a statement that an error shows.
 const SHOWN: usize = 120;
@@ -30,6 +30,10 @@ const IS_THERE: [u16; 3] = [1050, 1061, 1826];
 #[derive(Debug)]
 pub(super) struct TargetWriter {
     link: Box<dyn TargetLink>,
+    /// The way to the target for another session.
+    server: Target,
+    /// The server's number of this session; what stands between may greet with another one.
+    connection: u32,
     address: String,
     vendor: Vendor,
     /// Bytes that the server takes in one packet.
@@ -41,12 +45,17 @@ impl TargetWriter {
     pub(super) async fn connect(target: &Target) -> Result<Self> {
         let link = target.connect().await;
         let link = link.map_err(|error| connect_error(Side::Target, target, error))?;
-        let (address, vendor) = (target.address(), Vendor::default());
-        let mut writer = Self { link, address, vendor, max_allowed_packet: usize::MAX };
-        let facts = "SELECT @@version, @@SESSION.max_allowed_packet LIMIT 1";
-        if let Some((version, limit)) = writer.asked::<(String, usize)>(facts).await?.pop() {
+        let (server, address) = (target.clone(), target.address());
+        let vendor = Vendor::default();
+        let mut writer =
+            Self { link, server, connection: 0, address, vendor, max_allowed_packet: usize::MAX };
+        let facts = "SELECT @@version, @@SESSION.max_allowed_packet, CONNECTION_ID() LIMIT 1";
+        if let Some((version, limit, connection)) =
+            writer.asked::<(String, usize, u32)>(facts).await?.pop()
+        {
             writer.vendor = Vendor::of(&version);
             writer.max_allowed_packet = limit;
+            writer.connection = connection;
         }
         let vendor = writer.vendor;
         for statement in prelude(vendor, Purpose::Apply) {
@@ -125,6 +134,18 @@ impl TargetWriter {
     /// See [`Self::run`].
     pub(super) async fn asked<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
         self.rows(query).await.map_err(|source| self.error(&shortened(query), source))
+    }
+
+    /// Returns the rows of a query that reads a whole table. Dropped before the answer, it ends the query on the target.
+    ///
+    /// # Errors
+    /// See [`Self::run`].
+    pub(super) async fn asked_at_length<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
+        let running = RunningQuery::new(&self.server, self.connection, query);
+        let rows = self.link.query(query, Limits::SETTING).await;
+        running.answered();
+        let rows = rows.and_then(|rows| rows_as(query, rows));
+        rows.map_err(|source| self.error(&shortened(query), source))
     }
 
     async fn rows<R: FromRow>(&mut self, query: &str) -> std::result::Result<Vec<R>, LinkError> {

@@ -20,7 +20,7 @@ static ENDING: AtomicUsize = AtomicUsize::new(0);
 
 /// A query that runs. Dropped before [`Self::answered`] was called, it ends the query on the server.
 #[derive(Debug)]
-pub(super) struct RunningQuery<'a> {
+pub(crate) struct RunningQuery<'a> {
     server: &'a Target,
     connection: u32,
     query: &'a str,
@@ -28,12 +28,12 @@ pub(super) struct RunningQuery<'a> {
 }
 
 impl<'a> RunningQuery<'a> {
-    pub(super) fn new(server: &'a Target, connection: u32, query: &'a str) -> Self {
+    pub(crate) fn new(server: &'a Target, connection: u32, query: &'a str) -> Self {
         Self { server, connection, query, is_answered: false }
     }
 
     /// The server has answered, or the link is lost.
-    pub(super) fn answered(mut self) {
+    pub(crate) fn answered(mut self) {
         self.is_answered = true;
     }
 }

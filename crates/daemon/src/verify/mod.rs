@@ -42,7 +42,7 @@ mod table_name;
 
 pub(crate) use csa_provider::server::link::Side;
 
-pub(crate) use abandoned::ended as abandoned_ended;
+pub(crate) use abandoned::{RunningQuery, ended as abandoned_ended};
 pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, UniqueKey, definition};
 pub(crate) use catalogue::{folds_case, tables};
 pub(crate) use definition::common;

@@ -166,14 +166,17 @@ impl VerifySession {
         Ok((rows.into_iter().map(texts).collect(), has_more))
     }
 
-    /// Returns the rows of any number of columns without NULL. Dropped before the answer, it ends the query on the
-    /// server, which may read a whole table.
-    pub(super) async fn values(&mut self, query: &str) -> Result<Vec<Vec<String>>> {
+    /// Returns the rows of a query that may read a whole table. Dropped before the answer, it ends the query on the server.
+    pub(crate) async fn rows_at_length<R: FromRow>(&mut self, query: &str) -> Result<Vec<R>> {
         let running = RunningQuery::new(&self.server, self.connection, query);
         let rows = self.link.query(query, Limits::LIST).await;
         running.answered();
-        let rows = rows.and_then(|rows| rows_as::<Row>(query, rows));
-        let rows = rows.map_err(|error| self.error(error))?;
+        rows.and_then(|rows| rows_as(query, rows)).map_err(|error| self.error(error))
+    }
+
+    /// Returns the rows of any number of columns without NULL; see [`Self::rows_at_length`].
+    pub(super) async fn values(&mut self, query: &str) -> Result<Vec<Vec<String>>> {
+        let rows: Vec<Row> = self.rows_at_length(query).await?;
         let values: Option<Vec<Vec<String>>> =
             rows.into_iter().map(|row| texts(row).into_iter().collect()).collect();
         values.ok_or_else(|| self.no_digest())
