@@ -150,7 +150,7 @@ fn packed(kind: TemporalType, value: &[u8]) -> u64 {
 /// Returns what [`packed`] does, of a number in a format from before 5.6.4: TIME is hhmmss with a sign, DATETIME is
 /// YYYYMMDDhhmmss, and TIMESTAMP has the seconds.
 fn packed_old(kind: TemporalType, number: u64) -> u64 {
-    let of_day = |digits: u64| (digits / 10_000) << 12 | (digits / 100 % 100) << 6 | digits % 100;
+    let of_day = |digits: u64| (digits / 10_000) << 12 | (digits / 100 % 100) << 6 | (digits % 100);
     match kind {
         TemporalType::Date => number,
         TemporalType::Timestamp => number << 24,
@@ -161,7 +161,7 @@ fn packed_old(kind: TemporalType, number: u64) -> u64 {
         TemporalType::DateTime => {
             let (date, time) = (number / 1_000_000, number % 1_000_000);
             let months = date / 10_000 * 13 + date / 100 % 100;
-            ((months << 5 | date % 100) << 17 | of_day(time)) << 24
+            (((months << 5) | (date % 100)) << 17 | of_day(time)) << 24
         }
     }
 }
