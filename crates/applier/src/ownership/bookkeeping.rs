@@ -99,10 +99,10 @@ mod tests {
         let scripted = Scripted::default();
         let mut session = Session::connect(&scripted.target()).await.expect("connected");
         let statements =
-            ["CREATE DATABASE IF NOT EXISTS csa", "CREATE TABLE IF NOT EXISTS csa.t (i INT)"];
+            ["CREATE DATABASE IF NOT EXISTS csa", "CREATE TABLE IF NOT EXISTS csa.audit (i INT)"];
         for (has_tables, created) in [(false, 2), (true, 2), (false, 4)] {
             scripted.state().has_tables = has_tables;
-            create(&mut session, "t", &statements).await.expect("there");
+            create(&mut session, "audit", &statements).await.expect("there");
             assert_eq!(scripted.state().created, created);
         }
     }

@@ -79,12 +79,12 @@ impl ArchiveLocation {
                 self.url
             ))
         };
+        if url.scheme() == "file" {
+            let store = DirectoryStore::new(self.directory(&url)?);
+            return Ok((Arc::new(store), Path::default()));
+        }
         let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|_| other())?;
         let store: Arc<dyn ObjectStore> = match scheme {
-            ObjectStoreScheme::Local => {
-                let store = DirectoryStore::new(self.directory(&url)?);
-                return Ok((Arc::new(store), Path::default()));
-            }
             ObjectStoreScheme::AmazonS3 => {
                 built!(AmazonS3Builder, AmazonS3ConfigKey, self, "aws_endpoint")
             }
