@@ -5,18 +5,16 @@ mod folder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use csa_applier::{TargetFacts, TargetGtids};
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::RecordingError;
 use csa_relaystore::disk::{Error, RelayStoreOptions};
-use csa_relaystore::opening::RelayStore;
 use csa_scheduler::until::Until;
 use tokio_util::sync::CancellationToken;
 
 use crate::archive::replay::{Extent, FoundRecording, Goal, RecordedPlace, RecordedUpTo};
 use crate::channel::Supervisor;
 use crate::config::ChannelSettings;
-use crate::host::{Failure, blocking, micros_of};
+use crate::host::{self, Failure, micros_of};
 use crate::observe::view::{ChannelState, ChannelView};
 
 use folder::RestoreFolder;
@@ -83,7 +81,7 @@ pub(crate) async fn plan(
     let target = csa_applier::preflight(&settings.target, &settings.name)
         .await
         .map_err(|error| Failure::Input(error.to_string()))?;
-    let executed = executed(&settings, target);
+    let executed = target.executed(settings.target.gtids).unwrap_or(target.gtid_executed);
     let input = |error: String| Failure::Input(error);
     let failure = |error| match error {
         RecordingError::Away(why) => Failure::Runtime(why),
@@ -108,21 +106,6 @@ pub(crate) async fn plan(
     settings.applier.standby = false;
     settings.until = Some(until);
     Ok(Planned { settings, folder, executed, extent, is_short, one_of_several })
-}
-
-/// Returns everything that the target has of the source.
-fn executed(settings: &ChannelSettings, target: TargetFacts) -> GtidSet {
-    match target.checkpoint {
-        None => target.gtid_executed,
-        Some(checkpoint) => {
-            let mut executed = checkpoint.executed;
-            // Under the source's GTIDs, the checkpoint's row may be older.
-            if settings.target.gtids == TargetGtids::Source {
-                executed.union(&target.gtid_executed);
-            }
-            executed
-        }
-    }
 }
 
 /// Returns the end of the channel, and whether the recording ends before the moment that is wanted.
@@ -221,9 +204,7 @@ pub(crate) async fn restore(
 /// another one, which gives the same GTIDs to other transactions. The target says how far it is, and the recording can
 /// be read again.
 async fn empty_relay_store(options: &RelayStoreOptions) -> Result<(), Failure> {
-    let emptied = options.clone();
-    let emptied = blocking(move || RelayStore::empty(&emptied)).await;
-    emptied.unwrap_or(Ok(())).map_err(|error| match error {
+    host::empty_relay_store(options).await.map_err(|error| match error {
         Error::Locked { .. } => Failure::Runtime(format!(
             "{error}: another restore of the channel runs; wait for its end, or give another --state-dir"
         )),

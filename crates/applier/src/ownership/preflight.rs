@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
-use crate::options::{Executor, TargetOptions};
+use crate::options::{Executor, TargetGtids, TargetOptions};
 use crate::ownership::channel_record::{self, ChannelRecord};
 use crate::ownership::requirements::{
     GTID_PRIVILEGES, OfSource, executor_for, logged_again, requirements,
@@ -46,6 +46,17 @@ pub struct TargetFacts {
 }
 
 impl TargetFacts {
+    /// Returns everything that the target has executed of the channel; `None` without a checkpoint.
+    #[must_use]
+    pub fn executed(&self, gtids: TargetGtids) -> Option<GtidSet> {
+        let mut executed = self.checkpoint.as_ref()?.executed.clone();
+        // Under the source's GTIDs, `gtid_executed` is the truth; the row may be older.
+        if gtids == TargetGtids::Source {
+            executed.union(&self.gtid_executed);
+        }
+        Some(executed)
+    }
+
     /// Servers whose transactions the source of `channel` need not have, though the target has them.
     #[must_use]
     pub fn foreign(&self, channel: &str) -> Foreign {

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use csa_applier::{
-    ChannelRecord, SharedTables, StartFrom, StartPosition, TargetFacts, TargetGtids,
-};
+use csa_applier::{ChannelRecord, SharedTables, StartFrom, StartPosition, TargetFacts};
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::{Known, SourceFacts};
 use csa_relaystore::opening::{RelaySurvey, survey};
@@ -72,19 +70,11 @@ fn start_set(
     start: &StartFrom,
     facts: &TargetFacts,
 ) -> Option<GtidSet> {
-    match (&facts.checkpoint, start) {
-        (Some(checkpoint), _) => {
-            let mut executed = checkpoint.executed.clone();
-            // Under the source's GTIDs, `gtid_executed` is the truth; the row may be older.
-            if settings.target.gtids == TargetGtids::Source {
-                executed.union(&facts.gtid_executed);
-            }
-            Some(executed)
-        }
-        (None, StartFrom::Target) => Some(facts.gtid_executed.clone()),
-        (None, StartFrom::Executed(set)) => Some(set.clone()),
-        (None, StartFrom::Source) => None,
-    }
+    facts.executed(settings.target.gtids).or_else(|| match start {
+        StartFrom::Target => Some(facts.gtid_executed.clone()),
+        StartFrom::Executed(set) => Some(set.clone()),
+        StartFrom::Source => None,
+    })
 }
 
 /// Checks that the channel may start; returns warnings.

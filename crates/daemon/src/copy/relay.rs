@@ -1,10 +1,9 @@
 //! The relay store of a channel whose target is made again.
 
 use csa_relaystore::disk::{Error, RelayStoreOptions};
-use csa_relaystore::opening::RelayStore;
 
 use super::error::{CopyError, Result};
-use crate::host::blocking;
+use crate::host;
 
 /// The program that copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,9 +22,7 @@ pub(crate) async fn empty_relay_store(options: &RelayStoreOptions, copier: Copie
     if !options.directory.exists() {
         return Ok(());
     }
-    let emptied = options.clone();
-    let emptied = blocking(move || RelayStore::empty(&emptied)).await;
-    match emptied.unwrap_or(Ok(())) {
+    match host::empty_relay_store(options).await {
         Ok(()) => Ok(()),
         Err(Error::Locked { .. }) if copier == Copier::Daemon => Ok(()),
         Err(error @ Error::Locked { .. }) => Err(CopyError::Refused(format!(
