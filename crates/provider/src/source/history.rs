@@ -28,8 +28,8 @@ pub struct Foreign {
     pub is_undecided: bool,
 }
 
-/// The same for a running provider: the target may become reachable later than the source. Clones are the same one.
-/// By default a source must have everything that was received.
+/// Shares [`Foreign`] with a running provider: the target may become reachable later than the source. Clones are the
+/// same one. By default a source must have everything that was received.
 #[derive(Debug, Clone, Default)]
 pub struct SharedForeign(Arc<watch::Sender<Foreign>>);
 

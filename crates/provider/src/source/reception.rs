@@ -277,8 +277,8 @@ impl Provider {
         (self.logged.is_lost, self.logged.has_reason) = (false, false);
         self.status.connected(uuid, clock, executed.is_none().then_some(asked));
         self.status.update(|view| view.server_version = Some(version));
-        let link = LinkedSource { connection, host, port };
-        Following::new(self, sink, link, clock, executed).comparing(overlap).follow().await
+        let link = LinkedSource { connection, host, port, overlap };
+        Following::new(self, sink, link, clock, executed).follow().await
     }
 
     fn note_clock(&self, host: &str, port: u16, ahead: i64) {

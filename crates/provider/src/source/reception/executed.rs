@@ -7,14 +7,20 @@ use crate::source::connection::{ConnectionError, SourceConnection};
 pub(super) async fn executed(
     connection: &mut SourceConnection,
 ) -> Result<GtidSet, ConnectionError> {
-    let executed = connection.gtids("SELECT @@GLOBAL.gtid_executed").await?;
-    executed.parse().map_err(|error| ConnectionError::Protocol(format!("gtid_executed: {error}")))
+    global(connection, "gtid_executed").await
 }
 
 /// Returns the executed GTIDs whose transactions the source no longer has.
 pub(super) async fn purged(connection: &mut SourceConnection) -> Result<GtidSet, ConnectionError> {
-    let purged = connection.gtids("SELECT @@GLOBAL.gtid_purged").await?;
-    purged.parse().map_err(|error| ConnectionError::Protocol(format!("gtid_purged: {error}")))
+    global(connection, "gtid_purged").await
+}
+
+async fn global(
+    connection: &mut SourceConnection,
+    variable: &str,
+) -> Result<GtidSet, ConnectionError> {
+    let set = connection.gtids(&format!("SELECT @@GLOBAL.{variable}")).await?;
+    set.parse().map_err(|error| ConnectionError::Protocol(format!("{variable}: {error}")))
 }
 
 /// Returns the part of `missing` that the source is not committing. With `AFTER_SYNC` it sends a transaction and

@@ -34,6 +34,8 @@ pub(super) struct LinkedSource<'a> {
     pub(super) connection: SourceConnection,
     pub(super) host: &'a str,
     pub(super) port: u16,
+    /// The received transaction that the dump sends once more, until it arrives.
+    pub(super) overlap: Option<Overlap>,
 }
 
 /// The dump of one link, and the spool that takes it.
@@ -50,9 +52,7 @@ pub(super) struct Following<'a, S> {
     acknowledgements: Acknowledgements,
     arrivals: Arrivals,
     has_begun: bool,
-    /// The received transaction that is still to arrive once more.
-    overlap: Option<Overlap>,
-    /// It is arriving.
+    /// The transaction of the overlap is arriving.
     is_repeated: bool,
 }
 
@@ -75,14 +75,8 @@ impl<'a, S: TransactionSink> Following<'a, S> {
             logins: SideLogins::new(),
             arrivals: Arrivals::new(),
             has_begun: false,
-            overlap: None,
             is_repeated: false,
         }
-    }
-
-    /// The dump sends this transaction once more.
-    pub(super) fn comparing(self, overlap: Option<Overlap>) -> Self {
-        Self { overlap, ..self }
     }
 
     /// Follows the dump until the link ends.
@@ -100,7 +94,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
 
     /// Waits for an event, and does what is due meanwhile.
     async fn next(&mut self) -> Result<(RawEvent, bool), LinkEnd> {
-        let Self { provider, link, clock, logins, acknowledgements, sink, overlap, .. } = self;
+        let Self { provider, link, clock, logins, acknowledgements, sink, .. } = self;
         // The source's clients may wait for the spool, and send nothing that would show that it has failed.
         let mut failed = pin!(sink.failed());
         loop {
@@ -115,7 +109,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
                 }
                 error = &mut failed, if provider.safe.is_some() => return Err(Error::from(error).into()),
                 next = link.connection.next_event() => {
-                    return next.map_err(|error| end_of_link(provider, overlap.is_some(), error));
+                    return next.map_err(|error| end_of_link(provider, link.overlap.is_some(), error));
                 }
             }
         }
@@ -129,7 +123,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         while let Some((event, requested)) = next {
             self.take(event, requested).await?;
             let arrived = self.link.connection.arrived_event();
-            let has_overlap = self.overlap.is_some();
+            let has_overlap = self.link.overlap.is_some();
             next = arrived.map_err(|error| end_of_link(self.provider, has_overlap, error))?;
         }
         Ok(())
@@ -143,10 +137,10 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         }
         let was_open = provider.assembler.in_transaction().is_some();
         let placement = provider.assembler.place(&event).map_err(Error::from)?;
-        if let (Placement::Begin(header), Some(overlap)) = (&placement, &self.overlap)
+        if let (Placement::Begin(header), Some(overlap)) = (&placement, &self.link.overlap)
             && overlap.matches(header, &provider.attempt.address)?
         {
-            (self.overlap, self.is_repeated) = (None, true);
+            (self.link.overlap, self.is_repeated) = (None, true);
         }
         let is_repeated = self.is_repeated;
         // Nobody would take the answers of others, which would then be kept for ever.
