@@ -74,7 +74,7 @@ impl WorkerSession {
         let size = (limit, rows.columns());
         let (group, progress) = (&unit.group, &entered.progress);
         let mut steps = match unit.is_as_logged {
-            true => Steps::one_as_logged(group, unit.range, limit, progress),
+            true => Steps::unmerged(group, unit.range, limit, progress),
             false => Steps::of(group, unit.range, size, low_water, progress).await?,
         };
         entered.now(SessionState::Applying);

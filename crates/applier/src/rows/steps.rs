@@ -53,7 +53,7 @@ impl Steps {
     ) -> Result<Self> {
         let group = Arc::clone(group);
         if !group.is_keyed() {
-            return Ok(Self::cut(group, range, limit, Framing::Group, progress));
+            return Ok(Self::unmerged(&group, range, limit, progress));
         }
         let merge = {
             let group = Arc::clone(&group);
@@ -92,8 +92,8 @@ impl Steps {
         Self::cut(Arc::clone(group), all, limit, Framing::Own, &Arc::default())
     }
 
-    /// One transaction of a group, without its beginning and end.
-    pub(crate) fn one_as_logged(
+    /// Events of a group as they came, without the beginning and end of its transactions.
+    pub(crate) fn unmerged(
         group: &Arc<Group>,
         range: (usize, usize),
         limit: usize,
@@ -102,15 +102,9 @@ impl Steps {
         Self::cut(Arc::clone(group), range, limit, Framing::Group, progress)
     }
 
-    /// A group's events as they came, without the beginning and end of its transactions.
-    pub(crate) fn alone(group: &Arc<Group>, limit: usize) -> Self {
-        let all = (0, group.transactions.len());
-        Self::cut(Arc::clone(group), all, limit, Framing::Group, &Arc::default())
-    }
-
     /// Returns a step for each rows event.
     pub(crate) fn by_event(group: &Arc<Group>, range: (usize, usize)) -> Self {
-        Self::cut(Arc::clone(group), range, 1, Framing::Group, &Arc::default())
+        Self::unmerged(group, range, 1, &Arc::default())
     }
 
     fn cut(

@@ -310,7 +310,7 @@ async fn one_statement(
         return Err(refused("the rows are written by several statements (executor = \"sql\")"));
     }
     let limit = session.server().row_image_bytes();
-    let mut steps = Steps::alone(group, limit);
+    let mut steps = Steps::unmerged(group, (0, group.transactions.len()), limit, &Arc::default());
     let mut whole: Option<RowImages> = None;
     while let Some(step) = steps.next().await {
         match step? {
