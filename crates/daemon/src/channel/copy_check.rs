@@ -144,23 +144,11 @@ mod tests {
     use super::*;
     use crate::channel::live_settings::Controls;
     use crate::config::Config;
-
-    const CHANNEL: &str = r#"
-[[channel]]
-name = "orders"
-[channel.source]
-host = "127.0.0.1"
-user = "repl"
-password = "secret"
-server_id = 4201
-[channel.target]
-user = "csa"
-password = "secret"
-"#;
+    use crate::config::tests::MINIMAL;
 
     #[test]
     fn a_run_that_ends_leaves_no_comparison_under_way() {
-        let config = Config::parse(CHANNEL).expect("valid");
+        let config = Config::parse(MINIMAL).expect("valid");
         let settings = Arc::new(config.channels.into_iter().next().expect("a channel"));
         let watch = Watch::new(&settings, Controls::new(&settings));
         let shown = || watch.view().copy_check.expect("a comparison");

@@ -25,7 +25,7 @@ mod units;
 mod verify_every;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::Path;
 

@@ -5,7 +5,7 @@ use csa_applier::StartFrom;
 
 use super::*;
 
-const MINIMAL: &str = r#"
+pub(crate) const MINIMAL: &str = r#"
 [[channel]]
 name = "orders"
 [channel.source]

@@ -208,7 +208,7 @@ fn cascading_layout() -> TableLayout {
     })
 }
 
-/// The same table with other references to it.
+/// Returns the same table with other references to it.
 fn coded_layout(references: TableKeys) -> TableLayout {
     let learnt = weights(&[('d', b"D"), ('D', b"D"), ('e', b"E"), ('E', b"E"), ('x', b"X")]);
     let collation = Arc::new(Collation::new("utf8mb4", false, learnt, vec![255]));
