@@ -1,6 +1,8 @@
 //! The daemon's configuration file for tests.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
+use std::sync::{Mutex, PoisonError};
 
 use toml::{Table, Value};
 
@@ -238,7 +240,8 @@ impl DaemonBuilder {
     }
 }
 
-/// Returns a port on which nothing listens at this moment.
+/// Returns a port on which nothing listens at this moment, and another one at each call: the daemon of
+/// one test may be down for a while, and its port must not go to another test.
 ///
 /// It lies below the range from which the kernel assigns ports to clients, so no client takes it from a server that is
 /// down for a while. It also lies below those of the servers in the sandbox, and above all that browsers refuse
@@ -249,7 +252,12 @@ impl DaemonBuilder {
 #[must_use]
 pub fn free_port() -> u16 {
     const PORTS: std::ops::Range<u16> = 10_100..15_000;
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let drawn = std::iter::repeat_with(|| rand::random_range(PORTS)).take(1_000);
-    let mut free = drawn.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
-    free.next().expect("a free port")
+    let mut free = drawn
+        .filter(|port| !given.contains(port) && TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let port = free.next().expect("a free port");
+    given.insert(port);
+    port
 }
