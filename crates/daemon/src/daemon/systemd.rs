@@ -1,6 +1,6 @@
 //! Notifications to the service manager
-//! (<https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html>): ready once the
-//! channels are taken, the state in words, signs of life, the stop. Without `NOTIFY_SOCKET` there
+//! (<https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html>): ready once no channel
+//! is still to be taken, the state in words, signs of life, the stop. Without `NOTIFY_SOCKET` there
 //! are none.
 
 use std::time::Duration;
@@ -98,7 +98,7 @@ where
             if !ready && open.is_cancelled() && is_ready(&seen) {
                 ready = true;
                 states.push(NotifyState::Ready);
-                info!("ready: every channel is taken");
+                info!("ready: every channel is taken, or was refused");
             }
             if !ready && (!open.is_cancelled() || seen.iter().any(begins)) {
                 states.push(more_time());
@@ -117,7 +117,7 @@ fn more_time() -> NotifyState<'static> {
     NotifyState::ExtendTimeoutUsec(u32::try_from(MORE_TIME.as_micros()).unwrap_or(u32::MAX))
 }
 
-/// Every channel is taken, and at least one. A channel that failed before is left to the operator and
+/// Every channel is taken or has failed, and at least one is taken. One that has failed is left to the operator and
 /// delays no other; if none is left, the start runs into its time-out.
 fn is_ready(channels: &[ManagedChannel]) -> bool {
     channels.iter().any(is_taken) && !channels.iter().any(begins)
