@@ -96,7 +96,7 @@ pub(crate) struct DaemonConfig {
     /// on this host may read, and `admin-PORT.token` in `state_dir` permits the rest.
     #[schemars(example = "/etc/csa-daemon/admin.token", extend("x-applies" = "access"))]
     pub(crate) admin_token_file: Option<PathBuf>,
-    /// File with a bearer token that permits reading.
+    /// File with a bearer token that permits reading. It requires `admin_token_file`.
     #[schemars(example = "/etc/csa-daemon/read.token", extend("x-applies" = "access"))]
     pub(crate) admin_read_token_file: Option<PathBuf>,
     /// Run without a channel until a file brings one, as `csa-daemon controller` needs it.

@@ -15,8 +15,8 @@ names the nearest one. In parentheses: the values of a key, its default, and whe
 Files \\fIconf.d/*.toml\\fR beside the file hold further channels, and nothing else; for a file \\fINAME.toml\\fR of another
 name the folder is \\fINAME.conf.d\\fR.
 .PP
-\\fB[defaults.source]\\fR, \\fB[defaults.relay]\\fR, \\fB[defaults.target]\\fR and
-\\fB[defaults.applier]\\fR in the main file hold the keys of channels that do not set them.
+\\fB[defaults]\\fR in the main file has the sections of a channel, such as \\fB[defaults.source]\\fR, with keys for all
+channels that do not set them.
 ";
 const TAIL: &str = ".SH \"SEE ALSO\"\n\\fBcsa\\-daemon\\fR(8)\n";
 

@@ -17,14 +17,16 @@ line of a file names: `#:schema file:///usr/share/csa-daemon/csa-daemon.schema.j
 Channels may be in several files: the daemon also reads `conf.d/*.toml` beside the main file, which have `[[channel]]` only
 ([config/channel.toml](../config/channel.toml) is one). For a main file of another name, such as `eu.toml`, the folder is
 `eu.conf.d`. `[defaults]` in the main file has the same sections and keys as a channel, except `name`, for all channels that do
-not set them: `[defaults.source]`, `[defaults.relay]`, `[defaults.target]`, `[defaults.applier]`, `[defaults.copy]`,
-`[defaults.throttle_by]`, `[defaults.notify]`,
-`[defaults.verify]`, `[defaults.move]`. A channel with a key of its own for the password (or the address, or the public key) takes no default for the others of that
-purpose.
+not set them: `[defaults.source]`, `[defaults.relay]`, `[defaults.archive]`, `[defaults.target]`, `[defaults.applier]`,
+`[defaults.copy]`, `[defaults.throttle_by]`, `[defaults.notify]`, `[defaults.verify]`, `[defaults.move]`. A channel with a key of
+its own for the password (or the address, the public key, or the receiver of notifications) takes no default for the others of
+that purpose.
 
 A change counts **at once** with `csa-daemon reload`, with the next start of the **channel** (`csa-daemon reload --restart`, or
 `csa-daemon reload`, then `csa-daemon restart`), or with that of the **daemon**. `reload` starts channels that are new, stops
-those that are no longer in any file, and names what it could not change; with `--dry-run` it only says so.
+those that are no longer in any file, restarts those that wait for their next attempt if the change needs it, and names what it
+could not change; with `--dry-run` it only says so. Keys `admin_…` that change at once wait for the next start of the daemon if
+`admin_listen` changes with them.
 ";
 
 pub(crate) fn reference() -> String {
