@@ -253,7 +253,8 @@ pub(crate) struct ReloadArguments {
     /// Show what would be done, and do nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Restart the channels with changes that need it, except those that were stopped.
+    /// Restart the channels with changes that need it, except those that were stopped. Without this option only
+    /// those restart that wait for their next attempt.
     #[arg(long)]
     pub(crate) restart: bool,
 }
