@@ -1,4 +1,4 @@
-//! Collects what is known of a channel while it runs; [`super::view`] makes the view of it.
+//! Collects what is known of a channel while it runs; [`super::describe`] makes the view of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

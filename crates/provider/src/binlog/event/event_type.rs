@@ -4,7 +4,7 @@
 //!    From then on it stops a channel, even if the source marks it as ignorable. But in `is_rows` it goes to
 //!    the target as it was logged (with `executor = "sql"` it stops), so do the rest first.
 //! 2. Its parser in this folder.
-//! 3. Its place in a transaction: `TransactionAssembler::place` (../assembler.rs).
+//! 3. Its place in a transaction: `TransactionAssembler::place` (crates/provider/src/source/assembler.rs).
 //! 4. Its meaning for keys and kind: `Reading::event` (crates/scheduler/src/admission/read.rs). One that has
 //!    an effect of its own calls `reader.opaque()` there: groups with known keys are merged from their
 //!    rows alone.
@@ -14,7 +14,8 @@
 //! Some need more. A rows event needs a place in `RowsEvent::parse` (rows.rs; `parse_any` if its images are not
 //! plain), `rows_of` (crates/applier/src/rows/dml/mod.rs), `brought` (crates/scheduler/src/returned.rs) and
 //! `operation` (crates/daemon/src/observe/relay_dump.rs). An event outside transactions needs one in
-//! `Provider::link` and `Provider::note` (../provider.rs), `Requests::follow` (../semi_sync.rs) and
+//! `Following::take` and `Following::pass_by` (crates/provider/src/source/reception/following.rs),
+//! `Arrivals::note` (arrivals.rs beside it), `Requests::follow` (crates/provider/src/source/semi_sync.rs) and
 //! `Writer::append` (crates/relaystore/src/write/writer.rs), which stores format descriptions only. An event that
 //! begins a transaction needs one in `TransactionHeader::parse` (gtid_event.rs), one that contains others in
 //! crates/scheduler/src/events.rs, and one without a meaning for replicas in `RawEvent::is_passed_over`
