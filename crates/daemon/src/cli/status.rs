@@ -51,7 +51,7 @@ pub(super) fn check_lag(client: &Client, most: Duration) -> Result<(), Failure> 
     }
 }
 
-/// Prints the state of the daemon; fails unless every channel shown is running.
+/// Prints the state of the daemon; fails unless every channel shown does what it should.
 pub(super) fn show(client: &Client, form: &StatusForm) -> Result<(), Failure> {
     let is_one = client.named_channel().is_some_and(|name| !is_pattern(name));
     let Some(seconds) = form.watch else {
