@@ -7,12 +7,12 @@ impl Scrape {
     pub(super) fn copies(&self, channels: &[ChannelView]) -> Result<()> {
         let copied = self.gauge(
             "csa_copy_rows",
-            "Rows that the channel's first copy has copied; absent while none is made.",
+            "Rows that a copy has copied; absent while none is made.",
             &["channel"],
         )?;
         let estimated = self.gauge(
             "csa_copy_estimated_rows",
-            "Rows that the first copy has to copy, as the source guesses; absent while none is made.",
+            "Rows that a copy has to copy, as the source guesses; absent while none is made.",
             &["channel"],
         )?;
         let step = self.gauge(
