@@ -346,10 +346,28 @@ async fn every_answer_is_as_the_description_says() {
         .start();
     let own = format!("Bearer {}", fleet.own_token());
     let own = [("authorization", own.as_str())];
-    for (method, path) in [("get", "/fleet"), ("post", drain)] {
-        let (status, answer) = fleet.request(&method.to_uppercase(), path, &own, "");
-        assert_eq!(status, 200, "{answer}");
+    for (method, path, code) in
+        [("get", "/fleet", 200), ("post", &*restart, 409), ("post", drain, 200)]
+    {
+        let url = path.replace("{name}", "test");
+        let (status, answer) = fleet.request(&method.to_uppercase(), &url, &own, "");
+        assert_eq!(status, code, "{answer}");
         api.check(method, path, status, &answer);
+    }
+    // A channel that only archives has nothing to set.
+    let archive = tempfile::tempdir().expect("a temporary directory");
+    let alone = Daemon::builder(&source, &source)
+        .unset("target")
+        .unset("applier")
+        .set("archive.url", format!("file://{}", archive.path().display()))
+        .start();
+    let bearer = format!("Bearer {}", alone.own_token());
+    let bearer = [("authorization", bearer.as_str())];
+    for (path, value) in &settings {
+        let url = path.replace("{name}", "test");
+        let (status, answer) = alone.request("PUT", &url, &bearer, value);
+        assert_eq!(status, 409, "{path}: {answer}");
+        api.check("put", path, status, &answer);
     }
     // A browser that was led to another name of this address.
     for path in ["/", "/runbook", "/healthz"] {
