@@ -240,7 +240,7 @@ impl DaemonBuilder {
     }
 }
 
-/// Returns a port on which nothing listens at this moment, and another one at each call: the daemon of
+/// Returns a port on which nothing listens at this moment, and another one at each call. The daemon of
 /// one test may be down for a while, and its port must not go to another test.
 ///
 /// It lies below the range from which the kernel assigns ports to clients, so no client takes it from a server that is

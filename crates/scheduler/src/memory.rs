@@ -95,9 +95,9 @@ impl Footprint {
     /// The minimum for any transaction: header, places of events, the group's bookkeeping.
     const LEAST: u64 = 1 << 10;
 
-    /// Computes the memory for a transaction that is looked at as a whole: `compressed` bytes that
-    /// are kept, `events` bytes decompressed, the same again once merged with others, and the text of
-    /// at most `statement_bytes` of them.
+    /// Computes the memory for a transaction that is looked at as a whole. That is `compressed` bytes
+    /// kept, `events` bytes decompressed, the same again once merged with others, and the text of at
+    /// most `statement_bytes` of them.
     #[must_use]
     pub const fn whole(compressed: u64, events: u64, statement_bytes: u64) -> Self {
         let in_statement = if events < statement_bytes { events } else { statement_bytes };

@@ -24,9 +24,9 @@ that purpose.
 
 A change counts **at once** with `csa-daemon reload`, with the next start of the **channel** (`csa-daemon reload --restart`, or
 `csa-daemon reload`, then `csa-daemon restart`), or with that of the **daemon**. `reload` starts channels that are new, stops
-those that are no longer in any file, restarts those that wait for their next attempt if the change needs it, and names what it
-could not change; with `--dry-run` it only says so. Keys `admin_…` that change at once wait for the next start of the daemon if
-`admin_listen` changes with them.
+those that are no longer in any file, and names what it could not change; with `--dry-run` it only says so. A channel between two
+attempts restarts with `reload` alone if the change needs it. Keys `admin_…` that change at once wait for the next start of the
+daemon if `admin_listen` changes with them.
 ";
 
 pub(crate) fn reference() -> String {
