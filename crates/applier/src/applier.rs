@@ -22,16 +22,16 @@ use crate::group::series;
 use crate::group::throttle::Throttle;
 use crate::group::worker_session::SharedWorkerState;
 use crate::group::workers::{Finished, Workers};
-use crate::lock_wait;
+use crate::lock_watch;
 use crate::options::{ApplierOptions, TargetGtids, Tuning};
 use crate::ownership::control::ControlSession;
 use crate::ownership::keeper::Keeper;
 use crate::ownership::locks::{self, Claimant};
 use crate::ownership::shown_state::{ShownStateWriter, StateSource};
-use crate::reachability::Reachability;
 use crate::server::definitions::tables::TargetTables;
-use crate::server::port::Target;
+use crate::server::reachability::Reachability;
 use crate::server::session::Session;
+use crate::server::target::Target;
 use crate::statement::executor::StatementExecutor;
 use crate::status::ApplierStatus;
 
@@ -163,7 +163,7 @@ impl<O: CommitObserver> Applier<O> {
             biased;
             () = kill.cancelled() => None,
             outcome = self.apply_and_level(&stop) => Some(outcome),
-            never = lock_wait::watch(&server, &status, &stop) => match never {},
+            never = lock_watch::watch(&server, &status, &stop) => match never {},
             () = gone_while_stopping(&stop, &target) => {
                 if !self.workers.running.is_empty() {
                     kill.cancel();

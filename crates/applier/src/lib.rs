@@ -6,37 +6,32 @@ mod activity;
 mod applier;
 mod arrivals;
 mod checkpoint;
-mod collation_map;
 mod commits;
-mod durations;
 mod error;
 mod group;
 mod intake;
-mod lock_wait;
+mod lock_watch;
 mod options;
 mod ownership;
-mod reachability;
 mod rows;
 mod server;
 mod statement;
 mod status;
 mod threads;
 
-pub use activity::{SessionState, SessionView};
+pub use activity::durations::{ApplierDurations, ApplierDurationsView};
+pub use activity::sessions::{SessionState, SessionView};
 pub use applier::{Applier, CommitObserver};
 pub use arrivals::AdmittedStream;
 pub use checkpoint::{Checkpoint, StartFrom};
-pub use collation_map::{CollationMap, current_collation};
 pub use commits::Commits;
-pub use durations::{ApplierDurations, ApplierDurationsView};
 pub use error::failing_row::{FailingColumn, FailingRow, PresentRow};
 pub use error::server_text::ServerText;
 pub use error::{Error, ErrorClass, Fence, Invariant, Result};
 pub use intake::{HeldUntil, Intake, IntakeObserver, Wait};
-pub use lock_wait::{FoundLock, LockHolder, LockWait};
 pub use options::{
-    ApplierOptions, ExecMode, Executor, PublicKey, RowImageColumns, TargetGtids, TargetOptions,
-    TlsMode, TlsOptions, Tuning,
+    ApplierOptions, CollationMap, ConvergingTables, ExecMode, Executor, PublicKey, Route,
+    RowImageColumns, TargetGtids, TargetOptions, TlsMode, TlsOptions, Tuning, current_collation,
 };
 pub use ownership::adopt::adopt;
 pub use ownership::audit::{AuditEntry, record};
@@ -57,15 +52,15 @@ pub use ownership::requirements::{OfSource, executor_for, logged_again, requirem
 pub use ownership::shown_state::{ShownState, StateSource};
 pub use ownership::standby::Standby;
 pub use ownership::start_position::{SharedTables, StartPosition};
-pub use reachability::Reachability;
-pub use rows::converging::ConvergingTables;
 pub use server::answer::{Answer, Warning};
 pub use server::connect::connect;
 pub use server::definitions::catalogue::TargetCatalogue;
 pub use server::generation::Generation;
 pub use server::lock_names::lock_name;
-pub use server::port::{Connector, Linked, Pending, Target, TargetLink};
+pub use server::lock_wait::{FoundLock, LockHolder, LockWait};
+pub use server::port::{Linked, Pending, TargetLink};
 pub use server::prelude::{Purpose, prelude};
+pub use server::reachability::Reachability;
 pub use server::room::Shortage;
-pub use server::route::Route;
+pub use server::target::{Connector, Target};
 pub use status::{ApplierStatus, ApplierView, GroupView, HeldBack, StatementView};

@@ -18,12 +18,12 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::activity::{SessionView, Sessions, details};
+use crate::activity::durations::ApplierDurations;
+use crate::activity::sessions::{SessionView, Sessions, Work, details};
 use crate::commits::Commits;
-use crate::durations::ApplierDurations;
-use crate::lock_wait::{LockWait, Work};
 use crate::options::Executor;
-use crate::reachability::Reachability;
+use crate::server::lock_wait::LockWait;
+use crate::server::reachability::Reachability;
 use crate::server::room::Shortage;
 
 /// Shared by the applier, which writes it, and the status page, which reads it.

@@ -14,7 +14,7 @@ use super::gtid_use::Committed;
 use super::late_tables::{late_rows, whole_tables};
 use super::unit::{Unit, UnitOpening};
 use super::worker_session::{Waits, WorkerSession};
-use crate::activity::{Entered, SessionState};
+use crate::activity::sessions::{Entered, SessionState};
 use crate::error::{Error, Fence, Result};
 use crate::options::TargetGtids;
 use crate::rows::binlog_statements::Step;

@@ -17,7 +17,7 @@ use super::commit_chain::CommitChain;
 use super::gtid_use::proof;
 use super::unit::{Unit, UnitOpening};
 use super::worker_session::WorkerSession;
-use crate::activity::{Entered, SessionState};
+use crate::activity::sessions::{Entered, SessionState};
 use crate::error::{Error, Fence, Invariant, Result};
 use crate::options::TargetGtids;
 use crate::rows::binlog_statements::RowImages;

@@ -13,7 +13,7 @@ use csa_scheduler::sequence::Sequence;
 use super::commit_turn::{CommitTurn, Sending};
 use super::unit::Unit;
 use crate::options::{ApplierOptions, TargetGtids};
-use crate::server::port::Target;
+use crate::server::target::Target;
 
 /// COMMITs sent and not answered at most. Each commit wakes all that wait for a GTID, so few.
 const MOST: u64 = 3;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::gtid_owner::GtidWatch;
-use crate::activity::{Sessions, Stalled};
+use crate::activity::sessions::{Sessions, Stalled};
 use crate::error::{Error, Result};
 use crate::server::session::Session;
 use csa_provider::server::Vendor;

@@ -15,7 +15,7 @@ use super::gtid_use::{Committed, proof};
 use super::late_tables::whole_tables;
 use super::unit::{Unit, UnitOpening, source_opening};
 use super::worker_session::WorkerSession;
-use crate::activity::{Entered, SessionState};
+use crate::activity::sessions::{Entered, SessionState};
 use crate::error::{Error, Invariant, Result};
 use crate::options::{ApplierOptions, Executor, TargetGtids};
 use crate::rows::executor::{Opening, RowExecutor};

@@ -8,7 +8,7 @@ use csa_scheduler::admission::AdmittedTransaction;
 use csa_scheduler::group::Group;
 use tracing::{debug, info, warn};
 
-use crate::activity::{Entered, SessionState};
+use crate::activity::sessions::{Entered, SessionState};
 use crate::error::failing_row::FailingRow;
 use crate::error::transaction::{NOT_TRANSACTIONAL, named};
 use crate::error::{Error, ErrorClass, Result};

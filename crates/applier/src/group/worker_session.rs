@@ -9,17 +9,17 @@ use csa_scheduler::sequence::Sequence;
 use tracing::debug;
 
 use super::commit_turn::{CommitTurn, Sending};
-use crate::activity::{Entered, Sessions};
+use crate::activity::sessions::{Entered, Sessions};
 use crate::commits::Commits;
 use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
 use crate::ownership::reconnect::worker_session;
-use crate::reachability::{Party, Reachability};
 use crate::server::definitions::tables::TargetTables;
 use crate::server::generation::Generation;
-use crate::server::port::Target;
-use crate::server::room::{Room, SessionClaim};
+use crate::server::reachability::Reachability;
+use crate::server::room::{Party, Room, SessionClaim};
 use crate::server::session::Session;
+use crate::server::target::Target;
 use crate::status::ApplierStatus;
 
 /// The session and the checkpoint row of one worker.
@@ -144,7 +144,7 @@ impl WorkerSession {
     async fn opened(&mut self) -> Result<Session> {
         let (generation, channel) = (&self.shared.generation, &self.options.channel);
         let entry = (SessionClaim::Group(self.sequence), self.party());
-        let target = self.target.in_room(self.room());
+        let target = self.target.in_room(self.room().of_session());
         let open = || worker_session(&target, generation, channel, self.index);
         let opened = self.shared.target.open(entry, generation, &*self.options.chance, open);
         let (session, number) = opened.await?;

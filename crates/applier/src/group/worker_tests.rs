@@ -15,8 +15,8 @@ use crate::group::commit_turn::{CommitTurn, Sending};
 use crate::group::worker_session::SharedWorkerState;
 use crate::options::ApplierOptions;
 use crate::options::{ExecMode, Executor, RowImageColumns};
-use crate::reachability::Reachability;
 use crate::server::generation::Generation;
+use crate::server::reachability::Reachability;
 use crate::server::scripted::{Fate, Scripted};
 use crate::status::ApplierStatus;
 

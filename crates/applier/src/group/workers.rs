@@ -10,8 +10,8 @@ use super::worker::Worker;
 use super::worker_session::{SharedWorkerState, WorkerSession};
 use crate::error::Result;
 use crate::options::ApplierOptions;
-use crate::reachability::Party;
-use crate::server::port::Target;
+use crate::server::room::Party;
+use crate::server::target::Target;
 
 /// Workers with and without a group.
 pub(crate) struct Workers {

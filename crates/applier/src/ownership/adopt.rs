@@ -8,8 +8,8 @@ use crate::ownership::audit::{self, AuditEntry};
 use crate::ownership::bookkeeping::{connect, has_table};
 use crate::ownership::checkpoint;
 use crate::ownership::locks::{self, Claimant};
-use crate::server::port::Target;
 use crate::server::session::Session;
+use crate::server::target::Target;
 use csa_provider::sql_text::quote;
 
 /// An identity that no daemon has, so a session that holds a channel is never taken for our own and

@@ -4,8 +4,8 @@ use tracing::warn;
 
 use super::bookkeeping;
 use crate::error::Result;
-use crate::server::port::Target;
 use crate::server::session::Session;
+use crate::server::target::Target;
 use csa_provider::sql_text::quote;
 
 /// Rows are only added. `by` is the name that a client gave itself, `peer` its address or process as the

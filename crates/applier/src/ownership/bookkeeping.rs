@@ -7,8 +7,8 @@ use tracing::info;
 
 use crate::error::{Error, Result};
 use crate::server::group;
-use crate::server::port::Target;
 use crate::server::session::Session;
+use crate::server::target::Target;
 
 /// The server ends an idle control session after this time, which frees the lock of a daemon whose host
 /// is gone; a living one pings far more often.

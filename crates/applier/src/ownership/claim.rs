@@ -21,13 +21,13 @@ use super::{
 use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::commits::Commits;
 use crate::error::{Error, ErrorClass, Result};
-use crate::lock_wait;
 use crate::options::TargetGtids;
-use crate::reachability::Reachability;
 use crate::server::facts;
 use crate::server::generation::{Generation, Place};
-use crate::server::port::Target;
+use crate::server::lock_wait;
+use crate::server::reachability::Reachability;
 use crate::server::session::Session;
+use crate::server::target::Target;
 
 /// The daemon's claim to a channel.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +64,7 @@ impl ControlSession {
     ) -> Result<Self> {
         let ChannelClaim { identity, standby, .. } = *claim;
         let reachability = Reachability::default();
-        let target = &target.in_room(reachability.room());
+        let target = &target.in_room(reachability.room().of_session());
         let mut session = bookkeeping::connect(target).await?;
         // The lock comes first: of two daemons that start at once, only one goes further.
         locks::take(&mut session, channel, locks::Claimant::new(identity)).await?;

@@ -15,12 +15,13 @@ use crate::ownership::channel_record::{self, ChannelIdentity};
 use crate::ownership::checkpoint;
 use crate::ownership::copying::Converging;
 use crate::ownership::locks::{self, Claimant};
-use crate::reachability::Reachability;
 use crate::server::facts;
 use crate::server::generation::Generation;
 use crate::server::group;
-use crate::server::port::Target;
+use crate::server::reachability::Reachability;
+use crate::server::search::primary;
 use crate::server::session::Session;
+use crate::server::target::Target;
 
 /// `ER_CANT_SET_GTID_PURGED_DUE_SETS_CONSTRAINTS`.
 const GTIDS_OVERLAP: u16 = 3546;
@@ -202,7 +203,7 @@ impl ControlSession {
         if !target.route.discovers() {
             return self.ping().await;
         }
-        match group::primary(&group::of(&mut self.session).await?, true) {
+        match primary(&group::of(&mut self.session).await?, true) {
             Ok(()) => Ok(()),
             Err(why) => Err(Error::Unfit { address: self.session.address().to_owned(), why }),
         }

@@ -14,10 +14,10 @@ use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
 use crate::ownership::intent;
 use crate::ownership::locks;
-use crate::reachability::Party;
-use crate::server::port::Target;
-use crate::server::room::AFTER_MAKING_WAY;
+use crate::server::room::Party;
 use crate::server::session::Session;
+use crate::server::target::AFTER_MAKING_WAY;
+use crate::server::target::Target;
 
 /// The checkpoint row that statements write: worker 0's, which no group uses while a statement runs.
 const WORKER: u16 = 0;

@@ -6,8 +6,8 @@ use csa_provider::source::{Foreign, Known};
 use crate::error::Result;
 use crate::ownership::channel_record::{self, ChannelRecord};
 use crate::server::facts;
-use crate::server::port::Target;
 use crate::server::session::Session;
+use crate::server::target::Target;
 
 /// Returns everything that the target has executed of `channel`. Before its first start that is
 /// what the copy came with: everything that the target did not commit itself.

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use crate::error::{Error, Result};
 use crate::ownership::checkpoint;
 use crate::server::lock_names::{daemon_lock, lock_name, worker_lock};
+use crate::server::processes::{Process, process};
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
 
@@ -63,15 +64,6 @@ impl<'a> Claimant<'a> {
     pub(crate) fn new(identity: &'a str) -> Self {
         Self { identity, earlier: None }
     }
-}
-
-/// A line of the server's process list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Process {
-    host: String,
-    command: String,
-    seconds: i64,
-    pub(crate) stage: String,
 }
 
 /// How to treat a holder.
@@ -336,21 +328,6 @@ async fn kill(session: &mut Session, connection: u64) -> Result<()> {
         }
         other => other.map(drop),
     }
-}
-
-/// Without PROCESS the server hides sessions of other accounts.
-pub(crate) async fn process(session: &mut Session, connection: u64) -> Result<Option<Process>> {
-    let query = format!(
-        "SELECT HOST, COMMAND, CAST(TIME AS SIGNED), COALESCE(STATE, '') \
-         FROM information_schema.PROCESSLIST WHERE ID={connection}"
-    );
-    let rows: Vec<(String, String, i64, String)> = session.rows(&query).await?;
-    Ok(rows.into_iter().next().map(|(host, command, seconds, stage)| Process {
-        host,
-        command,
-        seconds,
-        stage,
-    }))
 }
 
 /// The daemon with this connection, as far as the server says.

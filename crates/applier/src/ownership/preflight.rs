@@ -12,8 +12,8 @@ use crate::ownership::requirements::{
     GTID_PRIVILEGES, OfSource, executor_for, logged_again, requirements,
 };
 use crate::server::facts::own_uuids;
-use crate::server::port::Target;
 use crate::server::session::Session;
+use crate::server::target::Target;
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::server::link::Side;
 use csa_provider::server::{Finding, Place, ServerFacts, Vendor};

@@ -18,8 +18,8 @@ use crate::ownership::locks;
 use crate::ownership::target_servers;
 use crate::server::facts;
 use crate::server::generation::{Generation, Place};
-use crate::server::port::Target;
 use crate::server::session::Session;
+use crate::server::target::Target;
 
 impl ControlSession {
     /// Connects again after the session was lost, and begins a generation if the channel is still ours
@@ -37,7 +37,8 @@ impl ControlSession {
         // From here to the end nothing may be stated as executed (`Keeper::level`).
         self.hold.is_sure = false;
         self.generation.doubt();
-        let session = bookkeeping::connect(&target.in_room(self.reachability.room())).await?;
+        let session =
+            bookkeeping::connect(&target.in_room(self.reachability.room().of_session())).await?;
         // Closed before the lock is taken again: the old session may still live and hold it.
         std::mem::replace(&mut self.session, session).close().await;
         // Checked before the lock: a daemon that took the channel over may hold it for long.

@@ -8,7 +8,7 @@ use crate::options::TargetGtids;
 use crate::ownership::audit::AuditEntry;
 use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
-use crate::server::port::Target;
+use crate::server::target::Target;
 
 /// The checkpoint row that is written; no worker runs meanwhile.
 const WORKER: u16 = 0;

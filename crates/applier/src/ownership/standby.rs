@@ -6,8 +6,8 @@ use csa_provider::sql_text::quote;
 use crate::error::Result;
 use crate::ownership::{bookkeeping, locks};
 use crate::server::lock_names::{daemon_lock, lock_name};
-use crate::server::port::Target;
 use crate::server::session::Session;
+use crate::server::target::Target;
 
 /// A session on the target that writes nothing.
 #[derive(Debug)]

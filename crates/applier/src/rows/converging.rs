@@ -17,27 +17,9 @@ use csa_provider::binlog::{
 use csa_provider::seams::planted::{Bug, is_planted};
 
 use crate::error::{Error, Invariant, Result};
+use crate::options::ConvergingTables;
 use crate::rows::binlog_statements::{ROWS_FLAGS, clear_statement_end, set_statement_end};
 use crate::rows::dml;
-
-/// Tables by schema and name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ConvergingTables {
-    converging: HashSet<(String, String)>,
-    /// Tables whose foreign keys are not checked: rows that they refer to may not be there yet.
-    related: HashSet<(String, String)>,
-}
-
-impl ConvergingTables {
-    pub fn new(
-        converging: impl IntoIterator<Item = (String, String)>,
-        related: impl IntoIterator<Item = (String, String)>,
-    ) -> Self {
-        let (converging, related) =
-            (converging.into_iter().collect(), related.into_iter().collect());
-        Self { converging, related }
-    }
-}
 
 /// Row images of a table.
 struct Mapped {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use csa_provider::binlog::{EventType, Field, RowsEvent, RowsKind, TableMap};
 use csa_provider::test_util::int_image;
 
-use super::converging::ConvergingTables;
+use crate::options::ConvergingTables;
 use crate::rows::dml;
 use source::{Random, Row, Source, Table, image};
 

@@ -7,9 +7,9 @@ use csa_provider::binlog::{FormatDescription, SessionContext};
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::options::{ApplierOptions, ExecMode, Executor, RowImageColumns};
+use crate::options::{ApplierOptions, ConvergingTables, ExecMode, Executor, RowImageColumns};
 use crate::rows::binlog_statements::RowImages;
-use crate::rows::converging::{ConvergingTables, Segment};
+use crate::rows::converging::Segment;
 use crate::rows::dml::{self, Packet, Refusal, SessionSettings};
 use crate::server::answer::Answer;
 use crate::server::as_source;

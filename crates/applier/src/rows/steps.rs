@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::merge;
 pub(crate) use super::merge::LatePart;
-use crate::activity::GroupProgress;
+use crate::activity::sessions::GroupProgress;
 use crate::error::{Error, Result};
 use crate::options::RowImageColumns;
 use crate::rows::binlog_statements::{Framing, RowImageCutter, RowImages, Step};

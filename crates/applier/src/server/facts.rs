@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use csa_provider::binlog::{GtidSet, Uuid};
 
-use super::route::Route;
 use super::session::Session;
 use crate::error::Result;
+use crate::options::Route;
 use csa_provider::server::Vendor;
 
 /// The server's `server_uuid`; MariaDB has none.

@@ -3,25 +3,10 @@
 use std::time::Duration;
 
 use csa_provider::server::Version;
-use csa_provider::server::group::{GroupView, Member, Standing};
+use csa_provider::server::group::{GroupView, Member};
 
 use super::session::Session;
 use crate::error::{Error, Result};
-
-/// Checks that a member of a group is a primary that the group follows.
-///
-/// # Errors
-/// Returns the reason why it is none.
-pub(crate) fn primary(view: &GroupView, must_be_member: bool) -> std::result::Result<(), String> {
-    if view.members.is_empty() && !must_be_member {
-        return Ok(());
-    }
-    match view.standing() {
-        Standing::Unfit(why) => Err(why),
-        Standing::Healthy { is_primary: Some(true) } => Ok(()),
-        Standing::Healthy { .. } => Err("it is a secondary of its group".to_owned()),
-    }
-}
 
 /// Returns the server's group as the server sees it.
 pub(crate) async fn of(session: &mut Session) -> Result<GroupView> {

@@ -12,9 +12,8 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::error::{Error, Result};
-use crate::server::port::Target;
-use crate::server::room::AFTER_MAKING_WAY;
-use crate::server::route;
+use crate::server::search;
+use crate::server::target::{AFTER_MAKING_WAY, Target};
 
 /// Time after which an answer that the server has sent would have arrived, unless `net_timeout` is shorter.
 const UNDER_WAY: Duration = Duration::from_secs(5);
@@ -95,7 +94,7 @@ impl Liveness {
                     _way = tokio::select! {
                         biased;
                         answer = &mut answer => return answer,
-                        way = Box::pin(async { self.target.room()?.make_way().await }) => way,
+                        way = Box::pin(self.target.make_way()) => way,
                     };
                     if _way.is_some() { AFTER_MAKING_WAY } else { limit }
                 }
@@ -121,7 +120,7 @@ impl Liveness {
         debug!(connection = self.connection, ?found, "asked what a silent session does");
         // A member that has lost the majority of its group may execute a COMMIT for ever.
         let fault = match self.target.route.discovers() {
-            true => route::fault(link, &self.address).await,
+            true => search::fault(link, &self.address).await,
             false => {
                 link.quit().await;
                 None

@@ -2,19 +2,12 @@
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
 
-use csa_provider::server::link::{Budget, Limits, Link, LinkError, NextRows, Row, RowPart, Side};
+use csa_provider::server::link::{Budget, Limits, Link, LinkError, NextRows, Row, RowPart};
 use tokio::time::Instant;
 
 use super::answer::{Answer, Warning};
-use super::connect::connect;
-use super::room::{Room, RoomOfSession};
-use super::route::Route;
-use crate::error::Result;
-use crate::options::{TargetGtids, TargetOptions};
 
 /// An answer to come.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -44,103 +37,6 @@ pub trait TargetLink: Debug + Send {
 
     /// Ends the connection; an error no longer matters.
     fn quit(self: Box<Self>) -> Pending<'static, ()>;
-}
-
-/// Opens connections to a target.
-pub trait Connector: Debug + Send + Sync {
-    /// Connects and logs in; fails with [`crate::Error::Target`] or [`crate::Error::Timeout`].
-    fn connect<'a>(&'a self, target: &'a TargetOptions)
-    -> Pending<'a, Result<Box<dyn TargetLink>>>;
-}
-
-/// A target and the way to connect to it; cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Target {
-    options: Arc<TargetOptions>,
-    connector: Arc<dyn Connector>,
-    room: RoomOfSession,
-}
-
-impl Target {
-    /// Returns a target that `connector` reaches.
-    pub fn new(options: TargetOptions, connector: impl Connector + 'static) -> Self {
-        let room = RoomOfSession::default();
-        Self { options: Arc::new(options), connector: Arc::new(connector), room }
-    }
-
-    /// Returns the same account and settings on another server, and on no other in its place.
-    #[must_use]
-    pub fn at(&self, host: &str, port: u16) -> Self {
-        let options = TargetOptions {
-            host: host.to_owned(),
-            port,
-            socket: None,
-            route: Route::new(Vec::new(), false),
-            ..(*self.options).clone()
-        };
-        Self { options: Arc::new(options), ..self.clone() }
-    }
-
-    /// Returns the same target for a session that does not mirror GTIDs.
-    pub(crate) fn with_own_gtids(&self) -> Self {
-        let options = TargetOptions { gtids: TargetGtids::Own, ..(*self.options).clone() };
-        Self { options: Arc::new(options), ..self.clone() }
-    }
-
-    /// Returns the target for sessions of a channel, which share its room there.
-    pub(crate) fn in_room(&self, room: &Room) -> Self {
-        Self { room: room.of_session(), ..self.clone() }
-    }
-
-    /// Returns the room that sessions share; `None` once the channel has ended.
-    pub(crate) fn room(&self) -> Option<Room> {
-        self.room.get()
-    }
-
-    /// Returns a real server of a channel; errors call it `side`.
-    #[must_use]
-    pub fn on(side: Side, options: TargetOptions) -> Self {
-        Self::new(options, Server(side))
-    }
-
-    /// Connects and logs in, and sets nothing up.
-    ///
-    /// # Errors
-    /// [`crate::Error::Target`] or [`crate::Error::Timeout`].
-    pub async fn connect(&self) -> Result<Box<dyn TargetLink>> {
-        self.connector.connect(&self.options).await
-    }
-}
-
-/// A real server.
-impl From<TargetOptions> for Target {
-    fn from(options: TargetOptions) -> Self {
-        Self::on(Side::Target, options)
-    }
-}
-
-impl Deref for Target {
-    type Target = TargetOptions;
-
-    fn deref(&self) -> &TargetOptions {
-        &self.options
-    }
-}
-
-/// Connects to the server that the options name, which is on this side of the channel.
-#[derive(Debug)]
-struct Server(Side);
-
-impl Connector for Server {
-    fn connect<'a>(
-        &'a self,
-        target: &'a TargetOptions,
-    ) -> Pending<'a, Result<Box<dyn TargetLink>>> {
-        Box::pin(async {
-            let link: Box<dyn TargetLink> = Box::new(connect(target, self.0).await?);
-            Ok(link)
-        })
-    }
 }
 
 /// A connection that was ended.

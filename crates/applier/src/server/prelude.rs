@@ -137,7 +137,7 @@ const APPLY: &[Setting] = &[
     (On::All, "wait_timeout", "2147483"),
     (On::All, "interactive_timeout", "2147483"),
     // After such a wait the statement is repeated, as often as it takes while another session has the lock
-    // (`lock_wait/`). The time is short enough to end a wait for a lock of our own, which the server can't see
+    // (`lock_watch.rs`). The time is short enough to end a wait for a lock of our own, which the server can't see
     // where it lasts for a commit in turn. It also keeps a dead daemon's session, which the server ends only
     // after its statement, from holding the channel.
     (On::All, "innodb_lock_wait_timeout", "10"),

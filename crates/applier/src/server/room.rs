@@ -23,16 +23,23 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
+use super::port::Pending;
 use super::session::Session;
+use super::target::{MakesWay, OccupiedRoom};
 use crate::error::Error;
-use crate::reachability::Party;
 
 /// The time after which a server no longer counts a session that has ended.
 const COUNTED: Duration = Duration::from_secs(2);
 /// A wait for another's session is looked at again after this time, whatever was reported.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after [`Room::make_way`]: the server may count a session for a moment after its end.
-pub(crate) const AFTER_MAKING_WAY: Duration = Duration::from_millis(100);
+
+/// A user of the target, with a session of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Party {
+    Control,
+    Catalogue,
+    Worker(u16),
+}
 
 /// The order in which sessions are given out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,12 +100,21 @@ pub struct Shortage {
 }
 
 /// The room as a session refers to it: weak, because the room holds sessions.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(crate) struct RoomOfSession(Weak<SharedRoom>);
 
 impl RoomOfSession {
-    pub(super) fn get(&self) -> Option<Room> {
+    fn get(&self) -> Option<Room> {
         Some(Room { shared: self.0.upgrade()? })
+    }
+}
+
+impl MakesWay for RoomOfSession {
+    fn make_way(&self) -> Pending<'_, Option<OccupiedRoom>> {
+        Box::pin(async {
+            let way: OccupiedRoom = Box::new(self.get()?.make_way().await?);
+            Some(way)
+        })
     }
 }
 
@@ -300,7 +316,8 @@ impl Room {
         self.shared.state.lock().giving.contains(&party)
     }
 
-    pub(super) fn of_session(&self) -> RoomOfSession {
+    /// Returns the room as a session knows it.
+    pub(crate) fn of_session(&self) -> RoomOfSession {
         RoomOfSession(Arc::downgrade(&self.shared))
     }
 

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use super::answer::Answer;
 use super::generation::Place;
-use super::port::{Connector, Pending, Target, TargetLink};
+use super::port::{Pending, TargetLink};
+use super::target::{Connector, Target};
 use crate::error::Result;
 use crate::options::{TargetGtids, TargetOptions, TlsOptions};
 

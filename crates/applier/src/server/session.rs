@@ -18,8 +18,8 @@ use crate::options::{ExecMode, TargetGtids};
 use crate::server::answer::Answer;
 use crate::server::as_source;
 use crate::server::liveness::Liveness;
-use crate::server::port::{HungUp, Target, TargetLink};
-use crate::server::room::Permit;
+use crate::server::port::{HungUp, TargetLink};
+use crate::server::target::{OccupiedRoom, Target};
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -40,7 +40,7 @@ pub(crate) struct Session {
     /// An answer was given up: the next bytes would be taken for the answer to another statement.
     is_lost: bool,
     /// Last, so that the room is free when the link is closed.
-    permit: Option<Permit>,
+    room: Option<OccupiedRoom>,
 }
 
 impl Session {
@@ -69,7 +69,7 @@ impl Session {
             idle_limit: None,
             logs: true,
             waits_briefly: false,
-            permit: None,
+            room: None,
         };
         let said: Option<(String, String, u32)> =
             session.setting("SELECT @@version, @@version_comment, CONNECTION_ID() LIMIT 1").await?;
@@ -145,8 +145,8 @@ impl Session {
     }
 
     /// Occupies room on the target as long as it lives.
-    pub(crate) fn occupy(&mut self, permit: Permit) {
-        self.permit = Some(permit);
+    pub(crate) fn occupy(&mut self, room: OccupiedRoom) {
+        self.room = Some(room);
     }
 
     /// Ends the connection, and leaves a session whose every statement fails.

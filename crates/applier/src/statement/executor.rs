@@ -28,10 +28,10 @@ use crate::ownership::keeper::Keeper;
 use crate::rows::discarded;
 use crate::rows::executor::RowExecutor;
 use crate::server::definitions::tables::TargetTables;
-use crate::server::port::Target;
 use crate::server::prelude::{DEFINITION_WAITS, LOCK_WAITS};
 use crate::server::retry_pause;
 use crate::server::session::Session;
+use crate::server::target::Target;
 use crate::status::ApplierStatus;
 
 /// Executes statements on the session that keeps the channel.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::options::ApplierOptions;
 use crate::server::definitions::tables::TargetTables;
-use crate::server::port::Target;
+use crate::server::target::Target;
 use crate::status::ApplierStatus;
 
 #[derive(Debug)]

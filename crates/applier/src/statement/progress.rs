@@ -6,8 +6,8 @@ use std::time::Duration;
 use tracing::debug;
 
 use crate::error::Result;
-use crate::server::port::Target;
 use crate::server::session::Session;
+use crate::server::target::Target;
 use crate::status::ApplierStatus;
 
 /// Shorter statements are over before anybody looks.

@@ -8,8 +8,8 @@ use csa_scheduler::group::Group;
 use super::differences::{self, Reader};
 use super::next_steps::by_hand;
 use super::{context, text};
-use crate::collation_map::CollationMap;
 use crate::error::{Error, Invariant, Result};
+use crate::options::CollationMap;
 use crate::server::reached::FIRST_CHECKS;
 
 /// A transaction's first statement with its session on the source.

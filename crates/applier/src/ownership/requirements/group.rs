@@ -4,7 +4,7 @@ use csa_provider::server::group::{MEMBERS_PRIVILEGE, Membership, Standing};
 use csa_provider::server::{Finding, Place, ServerFacts};
 
 use crate::options::{TargetGtids, TargetOptions};
-use crate::server::group::primary;
+use crate::server::search::primary;
 
 /// Bytes of the row changes of a group of transactions at most, with room for what is around them.
 const SIZE_MIN: u64 = 16 << 20;

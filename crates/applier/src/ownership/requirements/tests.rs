@@ -4,7 +4,7 @@ use csa_provider::server::group::{GroupView, Member, Membership};
 use csa_provider::server::{Grants, Level, ServerFacts, Version};
 
 use super::*;
-use crate::server::route::Route;
+use crate::options::Route;
 
 fn options() -> TargetOptions {
     crate::server::scripted::options()

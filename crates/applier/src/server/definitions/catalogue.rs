@@ -19,12 +19,13 @@ use super::known::KnownDefinitions;
 use super::references::{self, References};
 use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
-use crate::reachability::{Party, Reachability};
 use crate::server::facts;
 use crate::server::generation::Generation;
-use crate::server::port::{Pending, Target};
-use crate::server::room::SessionClaim;
+use crate::server::port::Pending;
+use crate::server::reachability::Reachability;
+use crate::server::room::{Party, SessionClaim};
 use crate::server::session::Session;
+use crate::server::target::Target;
 
 /// Pauses between attempts, if no channel sets them.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
@@ -200,7 +201,7 @@ impl TargetCatalogue {
     async fn opened(&mut self) -> Result<Session> {
         let Some(channel) = &self.channel else { return Session::connect(&self.target).await };
         let entry = (SessionClaim::Catalogue, Party::Catalogue);
-        let target = self.target.in_room(channel.reachability.room());
+        let target = self.target.in_room(channel.reachability.room().of_session());
         let open = || admitted(&target, &channel.generation, &channel.name);
         let OfChannel { generation, reachability, chance, .. } = channel;
         let (session, _) = reachability.open(entry, generation, &**chance, open).await?;

@@ -5,7 +5,7 @@ use csa_provider::sql_text::{Dialect, Token, TokenKind};
 
 use super::tokens::Tokens;
 use super::{Range, edited};
-use crate::collation_map::CollationMap;
+use crate::options::CollationMap;
 
 /// Returns the text with the target's collations in place of the source's; `None` if it names and implies none
 /// of them. A place where no COLLATE can stand (a CAST) keeps its default, to which the caller objects.

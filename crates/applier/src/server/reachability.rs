@@ -13,20 +13,12 @@ use tracing::{debug, info, warn};
 
 use crate::error::{Error, Result};
 use crate::server::generation::Generation;
-use crate::server::room::{Room, SessionClaim};
+use crate::server::room::{Party, Room, SessionClaim};
 use crate::server::session::Session;
 
 /// Attempts at a session right after another one has ended, which the server may still count.
 const QUICK_ATTEMPTS: u32 = 5;
 const QUICK_PAUSE: Duration = Duration::from_millis(100);
-
-/// A user of the target that may have lost it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Party {
-    Control,
-    Catalogue,
-    Worker(u16),
-}
 
 /// Why the target can't be reached or written to, by party; cheap to clone. That one can read proves
 /// nothing for another that can't write: each removes only its own entry.
@@ -110,7 +102,7 @@ impl Reachability {
             let error = match open().await {
                 Ok((mut session, number)) => {
                     self.room.entered();
-                    session.occupy(permit);
+                    session.occupy(Box::new(permit));
                     return Ok((session, number));
                 }
                 Err(error) => error,

@@ -1,4 +1,5 @@
-//! Watches for waits of the channel, over a session of its own that is open only while something is slow.
+//! Watches for waits of the channel for locks of others, over a session of its own that is open only while something
+//! is slow.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -7,29 +8,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{FoundLock, LockWait, Seen, look};
-use crate::error::{Error, Result};
-use crate::server::port::Target;
+use crate::activity::sessions::Work;
+use crate::error::Result;
+use crate::server::lock_wait::{
+    FoundLock, KNOWN_INTERVAL, LockHolder, LockWait, PATIENCE, Seen, look,
+};
 use crate::server::session::Session;
+use crate::server::target::Target;
 use crate::status::ApplierStatus;
 
-/// The group whose turn it is, or the statement that is being executed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Work {
-    pub(crate) what: String,
-    /// The target's number of its session; `None` while it waits for nothing there.
-    pub(crate) connection: Option<u32>,
-    /// The time since which it has not come further.
-    pub(crate) since: Instant,
-    /// A statement that commits implicitly, which nothing but its end or a kill ends.
-    pub(crate) is_statement: bool,
-}
-
-/// Shorter waits are over before anybody looks.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it is looked for a wait; a known one is looked at more rarely.
+/// How often it is looked for a wait; a known one is looked at more rarely, each [`KNOWN_INTERVAL`].
 const INTERVAL: Duration = Duration::from_secs(1);
-const KNOWN_INTERVAL: Duration = Duration::from_secs(3);
 /// A wait that is repeated, after its time for the lock has passed, is the same one.
 const GAP: Duration = Duration::from_secs(6);
 /// Shorter waits are not logged.
@@ -57,27 +46,6 @@ pub(crate) async fn watch(
             watch.session = None;
         }
     }
-}
-
-/// Notes the lock that `connection` waits for, over a session of its own, until dropped.
-pub(crate) async fn follow(
-    target: &Target,
-    connection: u32,
-    seen: &mut Option<FoundLock>,
-) -> Infallible {
-    tokio::time::sleep(PATIENCE).await;
-    let looks = async {
-        let mut session = Session::connect(target).await?;
-        loop {
-            if let Seen::Lock(found) = look(&mut session, connection).await? {
-                *seen = Some(found);
-            }
-            tokio::time::sleep(KNOWN_INTERVAL).await;
-        }
-    };
-    let Err::<Infallible, Error>(error) = looks.await;
-    debug!(%error, "locks that others hold can't be looked up");
-    std::future::pending().await
 }
 
 struct Watch<'a> {
@@ -144,7 +112,7 @@ impl Watch<'_> {
             Seen::Hidden(_) => return Ok(None),
         };
         let own = self.status.connections();
-        let is_own = |holder: &super::LockHolder| {
+        let is_own = |holder: &LockHolder| {
             holder.connection.is_some_and(|id| own.iter().any(|&own| u64::from(own) == id))
         };
         // Those are resolved by yielding (group/lock_inversion.rs).

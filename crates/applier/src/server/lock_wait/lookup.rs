@@ -1,10 +1,21 @@
 //! Finds out which lock a session of ours waits for, and who has it, by what a vendor and version show.
 
-use super::{FoundLock, LockHolder};
-use crate::error::{Error, Result};
-use crate::ownership::locks;
-use crate::server::session::Session;
+use std::convert::Infallible;
+use std::time::Duration;
+
 use csa_provider::server::Vendor;
+use tracing::debug;
+
+use super::found_lock::{FoundLock, LockHolder};
+use crate::error::{Error, Result};
+use crate::server::processes::process;
+use crate::server::session::Session;
+use crate::server::target::Target;
+
+/// Shorter waits are over before anybody looks.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a known wait is looked at.
+pub(crate) const KNOWN_INTERVAL: Duration = Duration::from_secs(3);
 
 /// SELECT is denied on a table, or on a schema; a privilege is missing.
 const DENIED: [u16; 3] = [1142, 1044, 1227];
@@ -33,7 +44,7 @@ fn is_lock_stage(stage: &str) -> bool {
 
 /// Looks for the lock that `connection` waits for.
 pub(crate) async fn look(session: &mut Session, connection: u32) -> Result<Seen> {
-    let process = locks::process(session, u64::from(connection)).await?;
+    let process = process(session, u64::from(connection)).await?;
     let Some(stage) = process.map(|process| process.stage) else { return Ok(Seen::Nothing) };
     let vendor = session.vendor();
     if is_lock_stage(&stage) {
@@ -49,6 +60,27 @@ pub(crate) async fn look(session: &mut Session, connection: u32) -> Result<Seen>
         Err(error) => return Err(error),
     };
     described(session, vendor, lock, holders, None).await.map(Seen::Lock)
+}
+
+/// Notes the lock that `connection` waits for, over a session of its own, until dropped.
+pub(crate) async fn follow(
+    target: &Target,
+    connection: u32,
+    seen: &mut Option<FoundLock>,
+) -> Infallible {
+    tokio::time::sleep(PATIENCE).await;
+    let looks = async {
+        let mut session = Session::connect(target).await?;
+        loop {
+            if let Seen::Lock(found) = look(&mut session, connection).await? {
+                *seen = Some(found);
+            }
+            tokio::time::sleep(KNOWN_INTERVAL).await;
+        }
+    };
+    let Err::<Infallible, Error>(error) = looks.await;
+    debug!(%error, "locks that others hold can't be looked up");
+    std::future::pending().await
 }
 
 /// A lock and the connections that have it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use csa_provider::seams::{Durations, DurationsView};
 
-use crate::activity::{SessionState, TimesInStates};
+use crate::activity::sessions::{SessionState, TimesInStates};
 
 /// Shared by a channel's pipelines, one after the other, and by whoever shows them.
 #[derive(Debug, Default)]

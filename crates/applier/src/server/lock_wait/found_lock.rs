@@ -1,17 +1,8 @@
-//! Waits for locks that sessions of others hold on the target: who holds them, and since when the channel
-//! waits. A native replica waits for such a lock as long as it takes, so the channel does too: a statement
-//! that ends with a lock wait timeout is repeated, and not counted (`Worker::apply_unit`,
-//! `StatementExecutor::execute_once`). Locks of our own are the matter of `group/lock_inversion.rs`.
-
-mod lookup;
-mod watch;
+//! A lock that a session of ours waits for, in words.
 
 use std::fmt;
 
 use tokio::time::Instant;
-
-pub(crate) use lookup::{Seen, look};
-pub(crate) use watch::{Work, follow, watch};
 
 /// A wait of the channel for a lock that others hold.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,8 +12,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::lock_wait::Work;
-
 /// A worker's state with its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionState {
@@ -112,6 +110,18 @@ pub(crate) struct Stalled {
     pub(crate) since: Instant,
     /// Later groups wait for it and may hold its locks.
     pub(crate) parked: bool,
+}
+
+/// The group whose turn it is, or the statement that is being executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Work {
+    pub(crate) what: String,
+    /// The target's number of its session; `None` while it waits for nothing there.
+    pub(crate) connection: Option<u32>,
+    /// The time since which it has not come further.
+    pub(crate) since: Instant,
+    /// A statement that commits implicitly, which nothing but its end or a kill ends.
+    pub(crate) is_statement: bool,
 }
 
 /// Shorter states are not shown on the timeline.

@@ -1,13 +1,21 @@
+//! How the target is reached and how transactions are applied there. Pure, but for the server that a [`Route`] has
+//! found.
+
+mod collation_map;
+mod converging_tables;
+mod route;
+
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::collation_map::CollationMap;
-use crate::rows::converging::ConvergingTables;
-use crate::server::route::Route;
 use csa_provider::seams::{Backoff, Chance};
 use csa_provider::server::link::{Endpoint, LinkOptions, Password, Purpose, Side, SystemNetwork};
+
+pub use collation_map::{CollationMap, current_collation};
+pub use converging_tables::ConvergingTables;
+pub use route::Route;
 
 /// How the link to the target is protected.
 pub use csa_provider::server::link::{PublicKey, TlsMode, TlsOptions};

@@ -1,107 +1,21 @@
-//! The server that is the target now, among those that may be: the configured one, those of `target.failover`, and the
+//! Finds the server that is the target now, among those that may be: the configured one, those of `target.failover`, and the
 //! members of its group.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use csa_provider::binlog::{ParseGtidError, Uuid};
+use csa_provider::binlog::ParseGtidError;
+use csa_provider::server::Version;
 use csa_provider::server::ask::{Ask, TextRow, first, texts};
-use csa_provider::server::group::{
-    Address, Candidates, GroupView, KnownMembers, MEMBERS_PRIVILEGE, Membership, Standing,
-};
+use csa_provider::server::group::{Address, Candidates, GroupView, MEMBERS_PRIVILEGE, Standing};
 use csa_provider::server::link::{Limits, Link, Side};
-use csa_provider::server::{ServerFacts, Version};
-use parking_lot::Mutex;
-use tokio::sync::watch;
 use tracing::info;
 
 use crate::error::{Error, Result};
 use crate::options::TargetOptions;
-use crate::server::group::primary;
 use crate::server::port::TargetLink;
 
 /// `ER_TABLEACCESS_DENIED_ERROR`.
 const DENIED: u16 = 1142;
-
-/// The way to the target; all sessions of a channel share it, cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct Route(Arc<SharedRoute>);
-
-#[derive(Debug, Default)]
-struct SharedRoute {
-    /// Tried after the configured server.
-    failover: Vec<Address>,
-    /// The members of the target's group are found, and its primary is the target.
-    discovers: bool,
-    known: KnownMembers,
-    /// The server that was found last; `None` for the configured one.
-    now: watch::Sender<Option<Address>>,
-    /// The next connection need not look for it.
-    is_settled: AtomicBool,
-    settling: tokio::sync::Mutex<()>,
-    group: Mutex<GroupOfTarget>,
-}
-
-/// The group that the target was seen to be in.
-#[derive(Debug, Default)]
-struct GroupOfTarget {
-    /// The UUIDs of the group's GTIDs.
-    uuids: Vec<Uuid>,
-    /// The account sees its members.
-    is_visible: bool,
-}
-
-impl Route {
-    #[must_use]
-    pub fn new(failover: Vec<Address>, discovers: bool) -> Self {
-        Self(Arc::new(SharedRoute { failover, discovers, ..SharedRoute::default() }))
-    }
-
-    /// Returns true if the members of the target's group are found.
-    #[must_use]
-    pub fn discovers(&self) -> bool {
-        self.0.discovers
-    }
-
-    /// Returns the server that was found last; `None` for the configured one.
-    #[must_use]
-    pub fn now(&self) -> Option<Address> {
-        self.0.now.borrow().clone()
-    }
-
-    /// The target was lost, or refuses: the next connection looks for it again.
-    pub(crate) fn forget(&self) {
-        self.0.is_settled.store(false, Ordering::SeqCst);
-    }
-
-    /// Waits until another server than that at `address` is the target.
-    pub(crate) async fn moved_from(&self, address: &str) {
-        let mut now = self.0.now.subscribe();
-        let is_other = |now: &Option<Address>| {
-            now.as_ref().is_some_and(|(host, port)| format!("{host}:{port}") != address)
-        };
-        // The sender lives as long as `self`.
-        let _ = now.wait_for(is_other).await;
-    }
-
-    /// Keeps what the look at the target has found about its group.
-    pub(crate) fn note(&self, target: &ServerFacts) {
-        let uuids = ["group_replication_group_name", "group_replication_view_change_uuid"];
-        let uuids = uuids.iter().filter_map(|name| target.text(name).parse().ok()).collect();
-        let is_visible = matches!(target.group, Membership::Known(_));
-        *self.0.group.lock() = GroupOfTarget { uuids, is_visible };
-    }
-
-    /// Returns true if the target was seen to be in a group, whose members the account sees.
-    pub(crate) fn is_of_group(&self) -> bool {
-        self.0.group.lock().is_visible
-    }
-
-    /// Returns the UUIDs of the GTIDs that the target's group gives its transactions.
-    pub(crate) fn group_uuids(&self) -> Vec<Uuid> {
-        self.0.group.lock().uuids.clone()
-    }
-}
 
 /// Finds the server that is the target now, if it is not known.
 ///
@@ -200,6 +114,21 @@ async fn judge(
     }
 }
 
+/// Checks that a member of a group is a primary that the group follows.
+///
+/// # Errors
+/// Returns the reason why it is none.
+pub(crate) fn primary(view: &GroupView, must_be_member: bool) -> std::result::Result<(), String> {
+    if view.members.is_empty() && !must_be_member {
+        return Ok(());
+    }
+    match view.standing() {
+        Standing::Unfit(why) => Err(why),
+        Standing::Healthy { is_primary: Some(true) } => Ok(()),
+        Standing::Healthy { .. } => Err("it is a secondary of its group".to_owned()),
+    }
+}
+
 /// Returns the reason why a server is no target any more, as its group is now.
 pub(super) async fn fault(link: Box<dyn TargetLink>, address: &str) -> Option<String> {
     let mut asked = Asked { link, address: address.to_owned() };
@@ -263,6 +192,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::options::Route;
     use crate::server::scripted::options;
 
     /// No test takes that long; what waits for ever fails here.

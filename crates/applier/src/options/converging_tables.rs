@@ -1,0 +1,22 @@
+//! The tables whose rows a copy read while they were changed (`rows/converging.rs` applies their changes).
+
+use std::collections::HashSet;
+
+/// Tables by schema and name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConvergingTables {
+    pub(crate) converging: HashSet<(String, String)>,
+    /// Tables whose foreign keys are not checked: rows that they refer to may not be there yet.
+    pub(crate) related: HashSet<(String, String)>,
+}
+
+impl ConvergingTables {
+    pub fn new(
+        converging: impl IntoIterator<Item = (String, String)>,
+        related: impl IntoIterator<Item = (String, String)>,
+    ) -> Self {
+        let (converging, related) =
+            (converging.into_iter().collect(), related.into_iter().collect());
+        Self { converging, related }
+    }
+}
