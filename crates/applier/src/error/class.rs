@@ -1,6 +1,7 @@
 //! The consequence of an error for the channel. The table of server errors is csa_provider's
 //! (link/server_errors.rs); here it meets the place where the error arose.
 
+use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::server::link::{About, Consequence, LinkError, Rule, rule_of};
 
 use super::Error;
@@ -46,7 +47,7 @@ fn is_conflict(code: u16, message: &str) -> bool {
     code == 1180 && message.contains("error 149")
 }
 
-pub(super) fn class_of_code(code: u16) -> ErrorClass {
+fn class_of_code(code: u16) -> ErrorClass {
     match rule_of(code).map(|rule| rule.consequence) {
         Some(Consequence::Retry) => ErrorClass::Retry,
         Some(Consequence::Wait) => ErrorClass::Unavailable,
@@ -56,6 +57,36 @@ pub(super) fn class_of_code(code: u16) -> ErrorClass {
 }
 
 impl Error {
+    /// Returns the consequence for the channel.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Target { source, .. } | Self::Server { source, .. } => ErrorClass::of(source),
+            Self::Timeout { .. }
+            | Self::Silent { .. }
+            | Self::Unfit { .. }
+            | Self::Held { .. }
+            | Self::Elsewhere { .. } => ErrorClass::Unavailable,
+            Self::Connecting(error) if is_planted(Bug::RefusedLoginIsFailure) => error.class(),
+            Self::Connecting(_) => ErrorClass::Unavailable,
+            Self::Bookkeeping(error) => match error.class() {
+                ErrorClass::Stop => ErrorClass::Slow,
+                class => class,
+            },
+            Self::Transaction { code, .. } => match class_of_code(*code) {
+                ErrorClass::Slow => ErrorClass::Slow,
+                // It was repeated already, without success.
+                _ => ErrorClass::Stop,
+            },
+            _ => ErrorClass::Stop,
+        }
+    }
+
+    /// Returns true for an error that passes with time: no reason to stop a channel.
+    pub(crate) fn is_passing(&self) -> bool {
+        !self.class().is_failure()
+    }
+
     /// True if the channel can try again on its own: the cause is neither in a transaction, nor a question that a
     /// person has to answer before anything is applied again.
     #[must_use]

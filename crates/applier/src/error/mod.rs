@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use csa_provider::binlog::{EventError, Gtid, ParseGtidError};
 use csa_provider::seams::Chance;
-use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::server::link::{LinkError, Opening};
 use tokio::task::JoinError;
 use tokio::time::error::Elapsed;
@@ -22,7 +21,6 @@ pub use class::ErrorClass;
 pub use fence::Fence;
 pub use invariant::Invariant;
 
-use class::class_of_code;
 use failing_row::FailingRow;
 use server_text::{ServerText, without_values};
 
@@ -175,36 +173,6 @@ impl Error {
 
     pub(crate) fn fenced(channel: &str, how: Fence) -> Self {
         Self::Fenced { channel: channel.to_owned(), how }
-    }
-
-    /// Returns the consequence for the channel.
-    #[must_use]
-    pub fn class(&self) -> ErrorClass {
-        match self {
-            Self::Target { source, .. } | Self::Server { source, .. } => ErrorClass::of(source),
-            Self::Timeout { .. }
-            | Self::Silent { .. }
-            | Self::Unfit { .. }
-            | Self::Held { .. }
-            | Self::Elsewhere { .. } => ErrorClass::Unavailable,
-            Self::Connecting(error) if is_planted(Bug::RefusedLoginIsFailure) => error.class(),
-            Self::Connecting(_) => ErrorClass::Unavailable,
-            Self::Bookkeeping(error) => match error.class() {
-                ErrorClass::Stop => ErrorClass::Slow,
-                class => class,
-            },
-            Self::Transaction { code, .. } => match class_of_code(*code) {
-                ErrorClass::Slow => ErrorClass::Slow,
-                // It was repeated already, without success.
-                _ => ErrorClass::Stop,
-            },
-            _ => ErrorClass::Stop,
-        }
-    }
-
-    /// Returns true for an error that passes with time: no reason to stop a channel.
-    pub(crate) fn is_passing(&self) -> bool {
-        !self.class().is_failure()
     }
 
     /// Marks an error of the server or the link as one of a session that is being opened.

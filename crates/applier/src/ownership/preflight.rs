@@ -1,7 +1,5 @@
 //! The questions to a target before anything is written to it. `requirements` has the rules.
 
-mod collations;
-
 use std::collections::BTreeSet;
 
 use crate::checkpoint::Checkpoint;
@@ -96,6 +94,9 @@ impl PreflightError {
 /// Unknown system variable: the prelude sets only those that every MySQL since 8.0 has.
 const UNKNOWN_VARIABLE: u16 = 1193;
 
+/// Unknown collation, and one of another character set.
+const NO_SUCH_COLLATION: [u16; 2] = [1273, 1253];
+
 type Result<T> = std::result::Result<T, PreflightError>;
 
 /// Checks the target; reads only.
@@ -109,7 +110,7 @@ pub async fn preflight(target: &Target, channel: &str) -> Result<TargetFacts> {
     let plain = target.with_own_gtids();
     let mut session = Session::connect(&plain).await.map_err(|error| login(target, error))?;
     let address = target.address();
-    let facts = match collations::check(&mut session, target).await {
+    let facts = match check_collations(&mut session, target).await {
         Ok(()) => inspect(&mut session, target, channel, &address).await,
         Err(error) => Err(error),
     };
@@ -228,6 +229,29 @@ async fn tables_beside(
         return Ok(Vec::new());
     }
     session.rows(TABLES).await.map_err(PreflightError::Unreachable)
+}
+
+/// Looks for the collations that `collation_map` puts in the place of the source's.
+///
+/// # Errors
+/// Names one that the target does not have: every definition with it would stop the channel.
+async fn check_collations(session: &mut Session, target: &TargetOptions) -> Result<()> {
+    for (charset, collation) in target.collation_map.on_target() {
+        let query = format!("SELECT CONVERT('' USING {charset}) COLLATE {collation}");
+        match session.rows::<String>(&query).await {
+            Ok(_) => {}
+            Err(error) if error.code().is_some_and(|code| NO_SUCH_COLLATION.contains(&code)) => {
+                return Err(PreflightError::Refused(format!(
+                    "applier.collation_map: target {} has no collation {collation} of {charset} ({}); \
+                     SHOW COLLATION there lists those that it has",
+                    target.address(),
+                    error.server_text()
+                )));
+            }
+            Err(error) => return Err(PreflightError::Unreachable(error)),
+        }
+    }
+    Ok(())
 }
 
 /// Returns a warning for each of the first tables that can't roll back.

@@ -1,12 +1,53 @@
 //! The tables in which a copy notes how far it is, and the statements of a chunk on its range.
 
+use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::sql_text::quote;
 
-use super::CopyRange;
 use crate::error::Result;
 use crate::ownership::bookkeeping;
 use crate::server::session::Session;
+
+/// A schema and a table in it.
+pub type CopiedTable = (String, String);
+
+/// A copy that reads tables in chunks, as the target knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyState {
+    /// The source's `server_uuid`.
+    pub source_uuid: String,
+    /// A digest of all definitions of the source, as they were at the begin, in the copy's own form.
+    pub definitions: u64,
+    /// The transactions that no chunk lacks.
+    pub executed: GtidSet,
+    /// Some of the transactions that chunks may show: a source that lost any of them in a crash is another one.
+    pub seen: GtidSet,
+    /// The tables are made: all rows in them are of this copy.
+    pub has_tables: bool,
+    /// The work that is left for the time when the tables have converged, in the copy's own form.
+    pub later: String,
+}
+
+/// A range of a table's keys that is copied in chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyRange {
+    pub table: CopiedTable,
+    pub number: u32,
+    /// The part that is not copied yet, in the copy's own form; `None` if all is.
+    pub left: Option<String>,
+    pub rows: u64,
+}
+
+/// All rows of a copy are there; the channel applies what changed meanwhile, in the mode for tables that converge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Converging {
+    pub tables: Vec<CopiedTable>,
+    /// Once these transactions are applied, the tables are what they are on the source; `None` while rows are
+    /// missing.
+    pub until: Option<GtidSet>,
+    /// The statements to run then, in the copy's own form.
+    pub later: String,
+}
 
 /// Tables of an unfinished copy, by their names on the target.
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.copy (\

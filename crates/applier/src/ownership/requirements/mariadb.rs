@@ -2,8 +2,8 @@
 
 use csa_provider::server::{Finding, Place, ServerFacts};
 
+use super::any_vendor::{logged_format, writable};
 use super::privileges::definitions;
-use super::writable;
 use crate::options::{Executor, TargetGtids, TargetOptions};
 use crate::server::mariadb::is_supported;
 
@@ -16,7 +16,7 @@ pub(super) fn requirements(target: &ServerFacts, options: &TargetOptions) -> Vec
         release(target),
         fits(options),
         writable(target),
-        super::logged_format(target, options),
+        logged_format(target, options),
         time(target),
         privileges(target),
         definitions(target, false),

@@ -8,8 +8,8 @@ use super::conversion::{self, Strings};
 use super::json::push_document;
 use super::literal::push_binary;
 use super::plan::{PlannedColumn, PlannedKey};
+use super::refusal::{Refusal, codes, unreadable};
 use super::statements::RowStatements;
-use super::{Refusal, codes, unreadable};
 use crate::server::definitions::table::{Generated, TargetType};
 use csa_provider::server::Vendor;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use csa_provider::seams::planted::{Bug, is_planted};
 
+use super::refusal::{Refusal, codes};
 use super::warnings::{Tolerated, column_of};
-use super::{Refusal, codes};
 use crate::server::answer::{Answer, Warning};
 
 /// Statements in one packet, separated by semicolons.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use csa_provider::binlog::{Column, Field, RowsKind, TableMap, ValueColumn, ValueType};
 
 use super::conversion::{self, Strings};
+use super::refusal::{Refusal, codes, keeps_no_rows};
 use super::warnings::Tolerated;
-use super::{Refusal, codes, keeps_no_rows};
 use crate::server::definitions::table::{Generated, TargetColumn, TargetTable, TargetType};
 use csa_provider::server::Vendor;
 use csa_provider::sql_text::identifier;

@@ -6,8 +6,8 @@ use super::conversion::Strings;
 use super::json::{push_document, push_text_document};
 use super::literal::{push_plain, push_string, push_timestamp};
 use super::plan::PlannedColumn;
+use super::refusal::{Refusal, codes, unreadable};
 use super::statements::RowStatements;
-use super::{Refusal, codes, unreadable};
 use crate::server::definitions::table::TargetType;
 
 impl RowStatements<'_> {
