@@ -7,8 +7,11 @@ use std::task::{Context, Poll, Waker};
 
 use csa_relaystore::read::RelayedTransaction;
 
-use crate::admission::{AdmittedTransaction, Verdict};
+use crate::admission::{Admission, AdmittedTransaction, Verdict};
 use crate::changes::RowChanges;
+use crate::error::Result;
+use crate::key_source::KeySource;
+use crate::memory::EventPermit;
 
 /// Returns a transaction of rows, as if admission had read these changes from it.
 #[must_use]
@@ -23,6 +26,24 @@ pub fn admitted(relayed: RelayedTransaction, changes: Option<RowChanges>) -> Adm
         filters: Arc::default(),
         permit: None,
         arrived: None,
+    }
+}
+
+impl<K: KeySource> Admission<K> {
+    /// Does what [`Self::admit`] does, with a source that never waits.
+    ///
+    /// # Errors
+    /// Returns those of [`Self::admit`].
+    ///
+    /// # Panics
+    /// The source waits.
+    pub fn admit_now(
+        &mut self,
+        relayed: RelayedTransaction,
+        permit: Option<EventPermit>,
+        whole: bool,
+    ) -> Result<AdmittedTransaction> {
+        now(self.admit(relayed, permit, whole))
     }
 }
 

@@ -259,21 +259,4 @@ impl<K: KeySource> Admission<K> {
             Err(_) => Ok(None),
         }
     }
-
-    /// Does what [`Self::admit`] does, with a source that never waits.
-    ///
-    /// # Errors
-    /// Returns those of [`Self::admit`].
-    ///
-    /// # Panics
-    /// The source waits.
-    #[cfg(any(test, feature = "test-util"))]
-    pub fn admit_now(
-        &mut self,
-        relayed: RelayedTransaction,
-        permit: Option<EventPermit>,
-        whole: bool,
-    ) -> Result<AdmittedTransaction> {
-        crate::test_util::now(self.admit(relayed, permit, whole))
-    }
 }
