@@ -48,11 +48,11 @@ impl Host {
 }
 
 impl ClaimedChannels for Host {
-    fn channels(&self) -> BTreeSet<String> {
-        BTreeSet::clone(&self.channels)
+    fn channels(&self) -> BTreeMap<String, u64> {
+        self.channels.iter().map(|channel| (channel.clone(), 0)).collect()
     }
 
-    async fn begin(&self, channel: &str) {
+    async fn begin(&self, channel: &str, _: u64) {
         let mut targets = self.targets.lock();
         targets.starts += 1;
         let workers = targets.workers.entry(channel.to_owned()).or_default();

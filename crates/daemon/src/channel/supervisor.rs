@@ -8,6 +8,7 @@
 mod commands;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,6 +35,8 @@ use crate::observe::view::{ChannelState, ChannelView, VerifyView};
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     name: String,
+    /// Unique in the process: a channel that was removed and added again has another one.
+    instance: u64,
     /// Around all that the channel does, so that each line of the log names it.
     span: Span,
     watch: Watch,
@@ -113,11 +116,13 @@ impl Supervisor {
         stop: CancellationToken,
         kill: CancellationToken,
     ) -> Self {
+        static INSTANCES: AtomicU64 = AtomicU64::new(0);
         let controls = Controls::new(&settings);
         let settings = Arc::new(settings);
         let watch = Watch::new(&settings, controls.clone());
         Self {
             name: settings.name.clone(),
+            instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
             span: channel_span(&settings.name),
             reception: Arc::new(Reception::new(watch.clone(), settings.directory(), stop.clone())),
             watch,
@@ -143,6 +148,11 @@ impl Supervisor {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the number that tells this channel from earlier and later ones of its name.
+    pub(crate) fn instance(&self) -> u64 {
+        self.instance
     }
 
     pub(crate) fn view(&self) -> ChannelView {

@@ -33,11 +33,12 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The channels as the keeper starts and ends them.
 pub trait ClaimedChannels: Debug + Send + Sync + 'static {
-    /// Names of all channels in the configuration of the moment.
-    fn channels(&self) -> BTreeSet<String>;
+    /// Names of all channels in the configuration of the moment, each with the number of its instance. A channel that was
+    /// removed and added again is another instance, which does not run.
+    fn channels(&self) -> BTreeMap<String, u64>;
 
-    /// Starts a channel that is claimed.
-    fn begin(&self, channel: &str) -> impl Future<Output = ()> + Send;
+    /// Starts a channel that is claimed, if it still is this instance.
+    fn begin(&self, channel: &str, instance: u64) -> impl Future<Output = ()> + Send;
 
     /// Finishes running groups and ends the channel; returns when nothing of it runs.
     fn end(&self, channel: &str) -> impl Future<Output = ()> + Send;
@@ -211,6 +212,8 @@ pub struct Keeper<E, W> {
     /// The member as the engine knows it, in the session of this number.
     published: Option<(u64, Member)>,
     mine: BTreeMap<String, Hold>,
+    /// The instances of channels that were begun, the last one of each.
+    begun: BTreeMap<String, u64>,
     ending: JoinSet<String>,
     /// Ended, and not released yet.
     ended: Vec<String>,
@@ -218,8 +221,8 @@ pub struct Keeper<E, W> {
     members: Vec<Member>,
     unchanged_since: Instant,
     shares: Shares,
-    /// The standing of channels that others have, as shown last.
-    shown: BTreeMap<String, String>,
+    /// The standing of channels that others have, as shown last, and by which instance.
+    shown: BTreeMap<String, (u64, String)>,
 }
 
 impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
@@ -243,6 +246,7 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
             shared,
             published: None,
             mine: BTreeMap::new(),
+            begun: BTreeMap::new(),
             ending: JoinSet::new(),
             ended: Vec::new(),
             members: Vec::new(),
@@ -308,7 +312,9 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
 
     /// Takes all steps that are due; returns when to look again at the latest.
     async fn steps(&mut self) -> Result<Instant, EngineError> {
-        let known = self.work.channels();
+        let instances = self.work.channels();
+        self.forget_replaced(&instances);
+        let known: BTreeSet<String> = instances.keys().cloned().collect();
         let session = self.published(&known).await?;
         if !self.ended.is_empty() {
             self.engine.release(&self.ended).await?;
@@ -337,11 +343,21 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
             is_draining: self.published.as_ref().is_some_and(|(_, member)| member.draining),
         };
         let steps = situation.steps();
-        self.take(&steps, &mut fleet).await?;
+        self.take(&steps, &instances, &mut fleet).await?;
         self.give(steps, &fleet).await?;
-        self.show(&known, &fleet);
+        self.show(&instances, &fleet);
         let wakes = [settled, stable, now + self.options.ttl];
         Ok(wakes.into_iter().filter(|wake| *wake > now).min().unwrap_or(now + RETRY))
+    }
+
+    /// Forgets channels that were removed and added again since they were begun: the removal has ended all of them, and
+    /// what has their names now does not run.
+    fn forget_replaced(&mut self, instances: &BTreeMap<String, u64>) {
+        let Self { mine, begun, .. } = self;
+        mine.retain(|channel, hold| {
+            let is_same = |now| begun.get(channel) == Some(now);
+            *hold == Hold::Ending || instances.get(channel).is_none_or(is_same)
+        });
     }
 
     /// Joins, if the engine does not know this member as it is now.
@@ -382,7 +398,12 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
         }
     }
 
-    async fn take(&mut self, steps: &Steps, fleet: &mut Fleet) -> Result<(), EngineError> {
+    async fn take(
+        &mut self,
+        steps: &Steps,
+        instances: &BTreeMap<String, u64>,
+        fleet: &mut Fleet,
+    ) -> Result<(), EngineError> {
         let is_sure = self.shared.session().is_some_and(|session| session.is_sure(self.shared.ttl));
         if steps.take.is_empty() || !is_sure {
             return Ok(());
@@ -391,7 +412,10 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
             if !self.mine.contains_key(&channel) {
                 info!(channel, "claimed");
                 self.shown.remove(&channel);
-                self.work.begin(&channel).await;
+                if let Some(&instance) = instances.get(&channel) {
+                    self.work.begin(&channel, instance).await;
+                    self.begun.insert(channel.clone(), instance);
+                }
                 self.mine.insert(channel.clone(), Hold::Working);
             }
             let holder = self.options.name.clone();
@@ -423,10 +447,13 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
         }
     }
 
-    fn show(&mut self, known: &BTreeSet<String>, fleet: &Fleet) {
+    fn show(&mut self, instances: &BTreeMap<String, u64>, fleet: &Fleet) {
         let mut unclaimed = Vec::new();
-        self.shown.retain(|channel, _| known.contains(channel));
-        for channel in known.iter().filter(|channel| !self.mine.contains_key(*channel)) {
+        self.shown.retain(|channel, (instance, _)| instances.get(channel) == Some(instance));
+        for (channel, instance) in instances {
+            if self.mine.contains_key(channel) {
+                continue;
+            }
             let (claim, owner) = (fleet.claims.get(channel), self.shares.owner(channel));
             let detail = match (claim, owner) {
                 (Some(claim), _) => format!("daemon {} has claimed the channel", claim.holder),
@@ -436,12 +463,12 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
             if claim.is_none() {
                 unclaimed.push(channel.clone());
             }
-            if self.shown.get(channel) != Some(&detail) {
+            if self.shown.get(channel).is_none_or(|(_, shown)| *shown != detail) {
                 match claim.is_none() && owner == Some(self.options.name.as_str()) {
                     true => self.work.awaits(channel, &detail),
                     false => self.work.stands_by(channel, &detail),
                 }
-                self.shown.insert(channel.clone(), detail);
+                self.shown.insert(channel.clone(), (*instance, detail));
             }
         }
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();

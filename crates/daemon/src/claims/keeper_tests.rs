@@ -80,16 +80,22 @@ struct Ledger {
 struct Simulated {
     name: String,
     channels: Mutex<BTreeSet<String>>,
+    /// How often a channel was removed and added again.
+    replaced: Mutex<BTreeMap<String, u64>>,
     ledger: Arc<Mutex<Ledger>>,
     details: Mutex<BTreeMap<String, String>>,
 }
 
 impl ClaimedChannels for Arc<Simulated> {
-    fn channels(&self) -> BTreeSet<String> {
-        self.channels.lock().clone()
+    fn channels(&self) -> BTreeMap<String, u64> {
+        let names = self.channels.lock().clone();
+        names.into_iter().map(|name| (name.clone(), self.instance(&name))).collect()
     }
 
-    async fn begin(&self, channel: &str) {
+    async fn begin(&self, channel: &str, instance: u64) {
+        if self.instance(channel) != instance {
+            return;
+        }
         let mut ledger = self.ledger.lock();
         ledger.begun += 1;
         let running = ledger.running.entry(channel.to_owned()).or_default();
@@ -157,6 +163,7 @@ impl<S: Service> Site<S> {
         let work = Arc::new(Simulated {
             name: name.to_owned(),
             channels: Mutex::new(self.channels.clone()),
+            replaced: Mutex::default(),
             ledger: Arc::clone(&self.ledger),
             details: Mutex::default(),
         });
@@ -209,7 +216,7 @@ impl<S: Service> Site<S> {
             name: name.clone(),
             weight: 100,
             draining: host.handle.view().draining,
-            channels: host.work.channels(),
+            channels: host.work.channels.lock().clone(),
             ..Member::default()
         };
         let members: Vec<Member> = self.hosts.iter().map(member).collect();
@@ -509,3 +516,6 @@ in_each_service! {
     channels_come_and_go_with_the_configuration
     two_daemons_of_one_name_are_refused
 }
+
+// After the macros, which it uses.
+mod replaced;

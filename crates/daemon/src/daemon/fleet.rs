@@ -1,6 +1,6 @@
 //! The daemon's place in a fleet: its channels start and end as its claims come and go.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -95,12 +95,14 @@ impl JoinedFleet {
 struct Channels(Arc<Daemon>);
 
 impl ClaimedChannels for Channels {
-    fn channels(&self) -> BTreeSet<String> {
-        self.0.channels().iter().map(|channel| channel.name().to_owned()).collect()
+    fn channels(&self) -> BTreeMap<String, u64> {
+        let channels = self.0.channels();
+        channels.iter().map(|channel| (channel.name().to_owned(), channel.instance())).collect()
     }
 
-    async fn begin(&self, channel: &str) {
-        if let Some(channel) = self.0.channel(channel) {
+    async fn begin(&self, channel: &str, instance: u64) {
+        let channel = self.0.channel(channel);
+        if let Some(channel) = channel.filter(|channel| channel.instance() == instance) {
             channel.claimed().await;
         }
     }
