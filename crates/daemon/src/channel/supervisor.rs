@@ -375,6 +375,19 @@ impl Supervisor {
         Ok(drained)
     }
 
+    /// Restarts the channel for changed settings, unless it was stopped on request since that was decided. Returns
+    /// whether it did.
+    pub(crate) async fn restart_unless_stopped(&self, patience: Duration) -> bool {
+        let mut state = self.state.lock().await;
+        // A run that ended on its own is still there.
+        if state.life.is_none() || self.check_present().is_err() {
+            return false;
+        }
+        self.end(&mut state, patience).await;
+        self.begin(&mut state);
+        true
+    }
+
     /// Stops everything for good, and leaves its state: relay store, identity, checkpoint. True if all
     /// running groups finished.
     pub(crate) async fn remove(&self, patience: Duration) -> bool {

@@ -18,6 +18,16 @@ user = "csa"
 password = "secret"
 "#;
 
+/// Returns a file of one channel for a test without servers: its state is in `folder`, nothing listens where its source
+/// is, and its last section is that of the target.
+pub(crate) fn in_folder(folder: &std::path::Path, target_port: u16) -> String {
+    let source = MINIMAL.replace("host = \"127.0.0.1\"", "host = \"127.0.0.1\"\nport = 1");
+    format!(
+        "[daemon]\nstate_dir = {:?}\n{source}port = {target_port}\n",
+        folder.display().to_string()
+    )
+}
+
 fn error(text: &str) -> String {
     Config::parse(text).expect_err("refused").0
 }

@@ -154,7 +154,7 @@ impl Daemon {
     /// Leaves a daemon that matches its files, whatever its channels do meanwhile: none of these steps
     /// can be refused.
     async fn carry_out(&self, plan: ReloadPlan, daemon: &DaemonConfig) -> ReloadView {
-        let ReloadPlan { view, access, removed, kept, restarted, added, order } = plan;
+        let ReloadPlan { mut view, access, removed, kept, restarted, added, order } = plan;
         DAEMON_SETTINGS.iter().for_each(|setting| setting.adopt(self, daemon));
         if let Some(access) = access {
             self.set_access(access);
@@ -183,12 +183,24 @@ impl Daemon {
         }
         let mut restarts = JoinSet::new();
         for channel in restarted {
-            // Refused only when the daemon is stopping.
-            restarts.spawn(async move { drop(channel.restart(patience, false).await) });
+            restarts.spawn(async move {
+                let is_left = !channel.restart_unless_stopped(patience).await;
+                is_left.then(|| channel.name().to_owned())
+            });
         }
-        restarts.join_all().await;
+        for name in restarts.join_all().await.into_iter().flatten() {
+            not_restarted(&mut view, &name);
+        }
         view
     }
+}
+
+/// Notes that a channel keeps its settings until its next start: it was stopped after the plan was made, the daemon is
+/// stopping, or another daemon of the fleet runs the channel.
+fn not_restarted(view: &mut ReloadView, name: &str) {
+    let left = view.restarted.extract_if(.., |restarted| restarted.channel_name == name);
+    let settings: Vec<String> = left.flat_map(|restarted| restarted.settings).collect();
+    view.pending.extend(settings.iter().map(|key| pending(Some(name), key, applies(key))));
 }
 
 fn plan_channel(
@@ -300,3 +312,6 @@ fn report(view: &ReloadView) {
         info!("configuration read again, nothing in it has changed");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::config::tests::in_folder;
+use crate::host::logging::LogFilter;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_was_stopped_after_the_plan_stays_stopped() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let text = in_folder(folder.path(), 1);
+    let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+    let config = Config::parse(&text).expect("valid");
+    let path = folder.path().join("csa-daemon.toml");
+    let daemon = Daemon::new(config, path, LogFilter::of_test(), &stop, &kill);
+    let channel = daemon.channel("orders").expect("configured");
+    let reload = async |timeout: &str, is_stopped: bool| {
+        let changed = format!("{text}connect_timeout = \"{timeout}\"\n");
+        let mut config = Config::parse(&changed).expect("valid");
+        let channels = std::mem::take(&mut config.channels);
+        let mut plan = ReloadPlan::default();
+        let how = Reload { restart: true, ..Reload::default() };
+        daemon.plan_channels(channels, &config, how, &mut plan);
+        assert_eq!(plan.restarted.len(), 1);
+        if is_stopped {
+            channel.stop(std::time::Duration::from_secs(10), false).await.expect("it ran");
+        }
+        let view = daemon.carry_out(plan, &config.daemon).await;
+        let restarted: Vec<_> = view.restarted.iter().map(|one| one.settings.join(",")).collect();
+        let pending: Vec<_> = view.pending.iter().map(|one| one.setting.clone()).collect();
+        (restarted.concat(), pending.concat())
+    };
+    let key = "target.connect_timeout".to_owned();
+
+    channel.start().await;
+    assert_eq!(reload("5s", false).await, (key.clone(), String::new()));
+    assert_eq!(reload("6s", true).await, (String::new(), key));
+    assert_eq!(channel.view().state, ChannelState::Stopped);
+    assert!(channel.stop(std::time::Duration::ZERO, false).await.is_err(), "nothing runs");
+
+    // The next start has the settings that waited for it.
+    channel.start().await;
+    assert_eq!(channel.started_with().target.connect_timeout.as_secs(), 6);
+    stop.cancel();
+    channel.finish().await.expect("stopped");
+}
