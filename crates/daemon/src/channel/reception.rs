@@ -46,6 +46,9 @@ pub(super) struct Reception {
     foreign: KeptForeign,
     /// They grow until something is received.
     pauses: Arc<SyncMutex<Backoff>>,
+    /// A store was closed to be opened again, which has not succeeded yet; the time of the next attempt where no applier
+    /// attaches. Changed under the lock of `current`.
+    reopening: SyncMutex<Option<Instant>>,
     // Locked while a store is opened or closed, so that there is never a second one.
     current: Mutex<Option<Receiving>>,
 }
@@ -84,7 +87,8 @@ impl Reception {
     pub(super) fn new(watch: Watch, directory: &Path, stop: CancellationToken) -> Self {
         let foreign = KeptForeign::read(directory);
         let pauses = Arc::new(SyncMutex::new(before_return()));
-        Self { watch, stop, foreign, pauses, current: Mutex::new(None) }
+        let reopening = SyncMutex::default();
+        Self { watch, stop, foreign, pauses, reopening, current: Mutex::new(None) }
     }
 
     /// Attaches an applier that begins after `executed`. Reception continues undisturbed if the
@@ -111,7 +115,7 @@ impl Reception {
             self.foreign.save().await;
             return Ok(receiving.received.clone());
         }
-        self.close(&mut current).await;
+        self.close_to_reopen(&mut current).await;
         let begin = match (&settings.archive, source) {
             (Some(archive), Some(source)) => {
                 let (all, purged) = (&source.gtid_executed, &source.gtid_purged);
@@ -143,7 +147,7 @@ impl Reception {
         let mut current = self.current.lock().await;
         if current.as_ref().is_some_and(|receiving| !receiving.is_of(settings)) {
             info!("reception begins again with other settings");
-            self.close(&mut current).await;
+            self.close_to_reopen(&mut current).await;
         }
         if current.is_none()
             && let Some(store) = opened(settings, RelayStore::resume).await?
@@ -164,9 +168,28 @@ impl Reception {
         // A command may have ended it meanwhile, or begun another one.
         if current.as_ref().is_some_and(|receiving| ended.is_of(&receiving.received.store)) {
             info!("reception begins again");
-            self.close(&mut current).await;
+            self.close_to_reopen(&mut current).await;
             let store = opened(settings, RelayStore::resume).await?;
             *current = store.map(|store| self.begin(settings, store)).transpose()?;
+        }
+        Ok(())
+    }
+
+    /// Opens a store that was closed to be opened again, where no applier is attached any more: a stop has dropped the
+    /// attempt, or it failed.
+    pub(super) async fn reopen(&self, settings: &Arc<ChannelSettings>) -> Result<(), ChannelError> {
+        let mut current = self.current.lock().await;
+        let now = Instant::now();
+        if self.reopening.lock().is_none_or(|due| now < due) {
+            return Ok(());
+        }
+        let next = now + self.pauses.lock().pause();
+        *self.reopening.lock() = Some(next);
+        // A dropped attempt may have begun that only.
+        self.close(&mut current).await;
+        if let Some(store) = opened(settings, RelayStore::resume).await? {
+            info!("reception begins again");
+            *current = Some(self.begin(settings, store)?);
         }
         Ok(())
     }
@@ -206,6 +229,7 @@ impl Reception {
         let mut current = self.current.lock().await;
         // Under the lock: one that is just beginning says the opposite.
         self.watch.reception_unwanted();
+        *self.reopening.lock() = None;
         self.close(&mut current).await;
     }
 
@@ -216,7 +240,7 @@ impl Reception {
         position: RelayPosition,
     ) -> Result<(), ChannelError> {
         let mut current = self.current.lock().await;
-        self.close(&mut current).await;
+        self.close_to_reopen(&mut current).await;
         let options = settings.relay.clone();
         let cut = blocking(move || unlocked(|| RelayStore::discard_from(&options, position)));
         let cut = cut.await;
@@ -270,6 +294,7 @@ impl Reception {
         let task = Some(tokio::spawn(received_until_stopped.in_current_span()));
         let archive = self.archive(settings, &received, &halt)?;
         let settings = Arc::clone(settings);
+        *self.reopening.lock() = None;
         Ok(Receiving { settings, received, halt, due: None, task, archive })
     }
 
@@ -314,6 +339,12 @@ impl Reception {
             }
         };
         Ok(Some(tokio::spawn(filled.in_current_span())))
+    }
+
+    /// Closes the store, and notes first that another one is wanted in its place: a stop may drop whoever opens it.
+    async fn close_to_reopen(&self, current: &mut Option<Receiving>) {
+        *self.reopening.lock() = Some(Instant::now());
+        self.close(current).await;
     }
 
     /// Cancel-safe: the next call carries it out, and the store stays locked until then.

@@ -288,8 +288,8 @@ impl Supervisor {
         self.watch.standing_by(detail);
     }
 
-    /// Lets reception begin again after an end that has passed, if the channel does not run; a running one
-    /// sees to it itself.
+    /// Lets reception begin again after an end that has passed, or where a stop came while its store was opened again, if
+    /// the channel does not run; a running one sees to it itself.
     pub(crate) async fn keep_receiving(&self) {
         // A command that is under way decides for itself.
         let is_at_rest = self.state.try_lock().is_ok_and(|state| !state.is_alive());
@@ -297,8 +297,11 @@ impl Supervisor {
             return;
         }
         let settings = self.started_with();
-        let revived = self.reception.revive(&settings);
-        if let Err(error) = revived.instrument(self.span.clone()).await {
+        let received = async {
+            self.reception.revive(&settings).await?;
+            self.reception.reopen(&settings).await
+        };
+        if let Err(error) = received.instrument(self.span.clone()).await {
             warn!(channel = self.name, %error, "reception can't begin again");
         }
     }
@@ -451,3 +454,6 @@ impl RunState {
         self.life.as_ref().is_some_and(|life| !life.task.is_finished())
     }
 }
+
+#[cfg(test)]
+mod tests;

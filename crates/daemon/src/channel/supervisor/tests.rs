@@ -1,0 +1,93 @@
+//! Commands to channels whose servers do not answer.
+
+use csa_provider::binlog::{
+    ChecksumAlgorithm, EventType, Gtid, GtidSet, RawEvent, Tag, TransactionHeader, Uuid,
+};
+use csa_provider::source::{Foreign, Placement, TransactionSink as _};
+use csa_provider::test_util::{event, format_description, gtid_event};
+use csa_relaystore::opening::RelayStore;
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::Config;
+use crate::config::tests::in_folder;
+
+/// A channel, and the end of its process.
+struct Alone {
+    channel: Supervisor,
+    stop: CancellationToken,
+    _folder: TempDir,
+}
+
+impl Alone {
+    /// Returns a channel that does not run, with further keys of its target and further sections.
+    fn new(target_port: u16, keys: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let text = in_folder(folder.path(), target_port)
+            + keys
+            + "\n[channel.relay]\nmin_free_disk = \"0\"\nsync = \"os\"\n";
+        let settings = Config::parse(&text).expect("valid").channels.remove(0);
+        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+        let channel = Supervisor::new(settings, stop.clone(), kill);
+        Self { channel, stop, _folder: folder }
+    }
+}
+
+fn gtid() -> Gtid {
+    Gtid { uuid: Uuid::from_bytes([7; 16]), tag: Tag::untagged(), gno: 1 }
+}
+
+/// Leaves a relay store with one transaction.
+async fn fill(settings: &ChannelSettings) {
+    let (store, _) = RelayStore::open(settings.relay.clone(), &GtidSet::new()).expect("created");
+    let mut inlet = store.inlet();
+    let format = format_description().raw().clone();
+    let format = RawEvent::trusted(format, ChecksumAlgorithm::Crc32).expect("well-formed");
+    let begin = gtid_event(&gtid(), 1);
+    let header = TransactionHeader::parse(&begin).expect("well-formed");
+    let end = event(EventType::XID, &1_u64.to_le_bytes());
+    let events =
+        [(format, Placement::Outside), (begin, Placement::Begin(header)), (end, Placement::End)];
+    for (event, placement) in events {
+        inlet.append(event, placement).await.expect("room");
+    }
+    inlet.stored().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reception_continues_where_a_stop_came_while_its_store_was_opened_again() {
+    let Alone { channel, stop, _folder } = Alone::new(1, "");
+    let (settings, none) = (channel.settings(), GtidSet::new());
+    fill(&settings).await;
+    let attach = |settings: &Arc<ChannelSettings>| {
+        let (settings, none, reception) =
+            (Arc::clone(settings), none.clone(), Arc::clone(&channel.reception));
+        async move { reception.attach(&settings, &none, None, Foreign::default()).await }
+    };
+    let attached = attach(&settings).await.expect("opened");
+    // Whoever reads the store keeps it from being opened again, and the stop comes meanwhile.
+    let changed = Arc::new(ChannelSettings::clone(&settings));
+    let dropped = tokio::time::timeout(Duration::from_millis(500), attach(&changed)).await;
+    assert!(dropped.is_err(), "it waits for the lock of the store");
+    assert!(!channel.reception.holds_store().await);
+    drop(attached);
+    channel.keep_receiving().await;
+    assert!(channel.reception.holds_store().await, "received again");
+
+    // An attempt that fails is repeated as well.
+    let attached = attach(&settings).await.expect("opened again");
+    attach(&changed).await.expect_err("the store is locked");
+    drop(attached);
+    channel.keep_receiving().await;
+    assert!(channel.reception.holds_store().await, "received again after a failure");
+
+    // An end on request stays.
+    let attached = attach(&settings).await.expect("opened again");
+    attach(&changed).await.expect_err("the store is locked");
+    channel.reception.end().await;
+    drop(attached);
+    channel.keep_receiving().await;
+    assert!(!channel.reception.holds_store().await, "nobody wants it any more");
+    stop.cancel();
+    channel.finish().await.expect("nothing failed");
+}
