@@ -263,6 +263,8 @@ impl Reception {
         let (before, spool) = (store.received_so_far(), Arc::clone(&store));
         let foreign = kept.shared().clone();
         let received = Received { store, end, damage, foreign, pauses: Arc::clone(&pauses) };
+        // Nothing fails once one of the tasks runs: nobody could end it.
+        let uploader = self.uploader(settings, &received)?;
         // Before the task, which reports its end there.
         self.watch.receiving(settings, &received.store);
         // With the process's stop, reception ends at once, while running groups still finish.
@@ -292,7 +294,7 @@ impl Reception {
             shown.reception_over();
         };
         let task = Some(tokio::spawn(received_until_stopped.in_current_span()));
-        let archive = self.archive(settings, &received, &halt)?;
+        let archive = uploader.map(|uploader| archive(uploader, &received, &halt));
         let settings = Arc::clone(settings);
         *self.reopening.lock() = None;
         Ok(Receiving { settings, received, halt, due: None, task, archive })
@@ -313,13 +315,12 @@ impl Reception {
         Ok(ReceivedFrom::Source(Box::new(provider)))
     }
 
-    /// Starts the task that fills the channel's archive, if it has one.
-    fn archive(
+    /// Returns what fills the channel's archive, if it has one.
+    fn uploader(
         &self,
         settings: &ChannelSettings,
         received: &Received,
-        halt: &CancellationToken,
-    ) -> Result<Option<JoinHandle<()>>, ChannelError> {
+    ) -> Result<Option<Uploader>, ChannelError> {
         let Some(options) = &settings.archive else { return Ok(None) };
         // Without a target the channel itself fills it (archiving.rs).
         if options.is_alone {
@@ -331,14 +332,7 @@ impl Reception {
         let store = Arc::clone(&received.store);
         let uploader = Uploader::new(options, writer, directory, store, source, status);
         let uploader = uploader.map_err(|error| ChannelError::State(error.to_string()))?;
-        let (halt, damage) = (halt.clone(), received.damage.clone());
-        // It gives up nothing else beside a target. The archive continues when the store is opened again.
-        let filled = async move {
-            if let Err(ArchiveError::Relay(error)) = uploader.run(halt).await {
-                damage.0.send_replace(Some(error));
-            }
-        };
-        Ok(Some(tokio::spawn(filled.in_current_span())))
+        Ok(Some(uploader))
     }
 
     /// Closes the store, and notes first that another one is wanted in its place: a stop may drop whoever opens it.
@@ -382,6 +376,18 @@ impl Receiving {
     fn is_of(&self, settings: &Arc<ChannelSettings>) -> bool {
         Arc::ptr_eq(&self.settings, settings)
     }
+}
+
+/// Starts the task that fills the channel's archive.
+fn archive(uploader: Uploader, received: &Received, halt: &CancellationToken) -> JoinHandle<()> {
+    let (halt, damage) = (halt.clone(), received.damage.clone());
+    // It gives up nothing else beside a target. The archive continues when the store is opened again.
+    let filled = async move {
+        if let Err(ArchiveError::Relay(error)) = uploader.run(halt).await {
+            damage.0.send_replace(Some(error));
+        }
+    };
+    tokio::spawn(filled.in_current_span())
 }
 
 /// Returns the servers whose transactions are in the store and not on a target with `executed`: a source has sent them.

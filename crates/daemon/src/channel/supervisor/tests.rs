@@ -91,3 +91,21 @@ async fn reception_continues_where_a_stop_came_while_its_store_was_opened_again(
     stop.cancel();
     channel.finish().await.expect("nothing failed");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reception_whose_archive_cannot_begin_leaves_nothing_behind() {
+    let archive = "\n[channel.archive]\nurl = \"file:///nowhere/at/all\"\n";
+    let Alone { channel, stop, _folder } = Alone::new(1, archive);
+    let settings = channel.settings();
+    let mut wrong = ChannelSettings::clone(&settings);
+    wrong.archive.as_mut().expect("configured").location.url = "ftp://host/x".to_owned();
+    let attach = async |settings: &Arc<ChannelSettings>| {
+        let none = GtidSet::new();
+        channel.reception.attach(settings, &none, None, Foreign::default()).await
+    };
+    let refused = attach(&Arc::new(wrong)).await.expect_err("no archive").to_string();
+    assert!(refused.contains("s3:, gs:, az: or file:"), "{refused}");
+    attach(&settings).await.expect("the store is free");
+    stop.cancel();
+    channel.finish().await.expect("nothing failed");
+}
