@@ -1,6 +1,7 @@
 //! Locks that sessions of others hold on the target: the channel waits as long as a replica would, and says
 //! for whom.
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use csa_tests::{Daemon, DaemonBuilder, Server, compare, eventually};
@@ -281,4 +282,38 @@ async fn a_row_of_the_checkpoint_that_an_operator_locked_is_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_row_for_readers_that_an_operator_locked_holds_nothing_up() {
     checkpoint_is_waited_for("source", "one-to-one").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skip_that_waits_for_locked_rows_gives_way_to_a_stop() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = started(&source, &target, Daemon::builder(&source, &target)).await;
+    target.exec("DELETE FROM d.t WHERE id = 1").await;
+    source.exec("UPDATE d.t SET v = 10 WHERE id = 1").await;
+    wait_state(&daemon, 0, "failed").await;
+    let gtid = view(&daemon)["last_error"]["transaction"].as_str().expect("named").to_owned();
+    let rows = holder(&target, &["BEGIN", "SELECT * FROM csa.checkpoint FOR UPDATE"]).await;
+    let skip = Command::new(Daemon::executable())
+        .arg("--config")
+        .arg(daemon.config_path())
+        .args(["skip", &gtid])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut skip = skip.expect("running skip");
+    let waits = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
+    eventually("the skip waits", SHOWN, async || target.value::<u64>(waits).await > 0).await;
+    let begun = Instant::now();
+    // It says that the channel had failed.
+    let _ = daemon.terminate();
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(!skip.wait().expect("ended").success(), "nothing was skipped");
+    release(rows, "ROLLBACK").await;
+
+    daemon.start_again();
+    wait_state(&daemon, 0, "failed").await;
+    daemon.commanded(&["skip", &gtid]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.exec("INSERT INTO d.t VALUES (1, 10)").await;
+    compare(&source, &target).await;
 }

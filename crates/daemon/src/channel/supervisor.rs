@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, error, info, warn};
@@ -45,6 +45,8 @@ pub(crate) struct Supervisor {
     // Held through a whole command, so that commands follow one another. Taken before every other
     // lock here and in reception.
     state: AsyncMutex<RunState>,
+    /// Commands that wait for `state` to end the channel: a longer one before them gives way.
+    enders: watch::Sender<usize>,
     reception: Arc<Reception>,
     process: ProcessEnd,
     hindrance: Hindrance,
@@ -132,6 +134,7 @@ impl Supervisor {
                 next: Mutex::new(settings),
             },
             state: AsyncMutex::new(RunState { life: None, outcome: Ok(()) }),
+            enders: watch::Sender::new(0),
             process: ProcessEnd { stop, kill },
             hindrance: Hindrance::default(),
             kept: Arc::default(),
@@ -265,7 +268,7 @@ impl Supervisor {
     /// Ends a channel that this daemon gives away, with its reception; it starts again when it is claimed
     /// again.
     pub(crate) async fn give_away(&self, patience: Duration) {
-        let mut state = self.state.lock().await;
+        let mut state = self.state_to_end().await;
         self.hindrance.set_elsewhere(GIVEN_AWAY, false);
         if state.is_alive() {
             // Its end is no stop that somebody asked for, also while the store is closed.
@@ -304,6 +307,15 @@ impl Supervisor {
         if let Err(error) = received.instrument(self.span.clone()).await {
             warn!(channel = self.name, %error, "reception can't begin again");
         }
+    }
+
+    /// Locks the state for a command that ends the channel.
+    async fn state_to_end(&self) -> MutexGuard<'_, RunState> {
+        // Commands run to their end, so that no dropped future leaves the number too high.
+        self.enders.send_modify(|enders| *enders += 1);
+        let state = self.state.lock().await;
+        self.enders.send_modify(|enders| *enders -= 1);
+        state
     }
 
     fn begin(&self, state: &mut RunState) {
@@ -347,7 +359,7 @@ impl Supervisor {
     /// # Errors
     /// The channel does not run.
     pub(crate) async fn stop(&self, patience: Duration, all: bool) -> Done<bool> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state_to_end().await;
         let alive = state.is_alive();
         // Reception that has ended for good holds the relay store, which a copy empties.
         let holds = all && self.reception.holds_store().await;
@@ -394,7 +406,7 @@ impl Supervisor {
     /// Stops everything for good, and leaves its state: relay store, identity, checkpoint. True if all
     /// running groups finished.
     pub(crate) async fn remove(&self, patience: Duration) -> bool {
-        let mut state = self.state.lock().await;
+        let mut state = self.state_to_end().await;
         self.hindrance.removed.cancel();
         let drained = !state.is_alive() || self.end(&mut state, patience).await;
         self.end_reception().await;

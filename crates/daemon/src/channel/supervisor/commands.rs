@@ -1,5 +1,6 @@
 //! Commands to a channel beyond its starts and stops: pause, end, skip and waits.
 
+use std::fmt;
 use std::time::Duration;
 
 use csa_applier::{AuditEntry, ChannelClaim, ControlSession};
@@ -20,6 +21,9 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// More than enough: a run that pauses between attempts notices a stop at once.
 const END_OF_A_PAUSE: Duration = Duration::from_secs(10);
+
+/// The time that a skip has once the channel is to end. It takes milliseconds, unless the target's rows are locked.
+const SKIP_GRACE: Duration = Duration::from_secs(2);
 
 impl Supervisor {
     /// Pauses or resumes the applier: while paused it begins nothing new.
@@ -131,12 +135,23 @@ impl Supervisor {
             self.end(&mut state, END_OF_A_PAUSE).await;
         }
         let settings = self.settings();
-        let skipped = self.record_skip(&settings, gtid, sender).instrument(self.span.clone());
-        let skipped = skipped.await.map_err(|error| Refusal {
-            error: format!("channel {}: skipping {gtid}: {error}", self.name),
-            fix: "nothing was skipped; try again when the target permits it".to_owned(),
+        let recorded = self.record_skip(&settings, gtid, sender).instrument(self.span.clone());
+        let refused = |why: &dyn fmt::Display, fix: &str| Refusal {
+            error: format!("channel {}: skipping {gtid}: {why}", self.name),
+            fix: fix.to_owned(),
             by_target: true,
-        });
+        };
+        let skipped = tokio::select! {
+            biased;
+            recorded = recorded => recorded.map_err(|error| {
+                refused(&error, "nothing was skipped; try again when the target permits it")
+            }),
+            // The target rolls back what is dropped, unless it has the COMMIT already.
+            () = self.gives_way() => Err(refused(
+                &"given up, because the channel is to end and the target has not answered",
+                "most likely nothing was skipped; start the channel, and skip the transaction again if it stops there again",
+            )),
+        };
         // Dying here is harmless: the checkpoint has the GTID, the next start resumes after it.
         if skipped.is_ok() {
             self.watch.skipped();
@@ -147,6 +162,24 @@ impl Supervisor {
         skipped
     }
 
+    /// Returns once a command has to leave the channel to one that ends it, or to the end of the process.
+    async fn gives_way(&self) {
+        let mut enders = self.enders.subscribe();
+        let is_wanted = async {
+            tokio::select! {
+                () = self.process.stop.cancelled() => {}
+                // Its sender is here.
+                _ = enders.wait_for(|enders| *enders > 0) => {}
+            }
+            tokio::time::sleep(SKIP_GRACE).await;
+        };
+        tokio::select! {
+            () = is_wanted => {}
+            () = self.process.kill.cancelled() => {}
+        }
+    }
+
+    /// May be dropped anywhere: the target rolls back, or has the whole skip, and the next start finds out which.
     async fn record_skip(
         &self,
         settings: &ChannelSettings,

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::config::Config;
 use crate::config::tests::in_folder;
+use crate::host::Sender;
 
 /// A channel, and the end of its process.
 struct Alone {
@@ -108,4 +109,42 @@ async fn reception_whose_archive_cannot_begin_leaves_nothing_behind() {
     attach(&settings).await.expect("the store is free");
     stop.cancel();
     channel.finish().await.expect("nothing failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_skip_that_waits_for_its_target_gives_way_to_whatever_ends_the_channel() {
+    // Accepts connections and never answers.
+    let target = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = target.local_addr().expect("an address").port();
+    let limit = Duration::from_secs(300);
+    for ends in ["stop", "hand-over", "removal", "SIGTERM", "second SIGTERM"] {
+        let Alone { channel, stop, _folder } = Alone::new(port, "connect_timeout = \"300s\"\n");
+        let by_hand = csa_applier::Error::InDoubt {
+            gtid: gtid().to_string(),
+            channel: "orders".to_owned(),
+            by_hand: "",
+        };
+        channel.watch.failed(&by_hand.into());
+        let channel = Arc::new(channel);
+        let skipping = Arc::clone(&channel);
+        let sender = Sender { peer: "a test".to_owned(), claimed: None };
+        let skip = tokio::spawn(async move { skipping.skip(&gtid(), &sender).await });
+        while channel.state.try_lock().is_ok() {
+            tokio::task::yield_now().await;
+        }
+        let begun = tokio::time::Instant::now();
+        match ends {
+            "stop" => assert!(channel.stop(limit, false).await.is_err(), "nothing runs"),
+            "hand-over" => channel.give_away(limit).await,
+            "removal" => assert!(channel.remove(limit).await),
+            "SIGTERM" => stop.cancel(),
+            _ => channel.process.kill.cancel(),
+        }
+        let refused = skip.await.expect("no panic").expect_err("not recorded");
+        assert!(refused.error.contains("given up") && refused.by_target, "{ends}: {refused:?}");
+        assert!(refused.fix.contains("skip the transaction again"), "{ends}: {refused:?}");
+        let took = begun.elapsed();
+        assert!(took <= Duration::from_secs(3), "{ends}: {took:?}");
+        channel.finish().await.expect("nothing ran");
+    }
 }
