@@ -171,26 +171,13 @@ pub(crate) async fn restore(
     empty_relay_store(&settings.relay).await?;
     let channel = Arc::new(Supervisor::new(settings, stop.clone(), kill));
     channel.start().await;
-    let is_whole = loop {
-        tokio::select! {
-            () = stop.cancelled() => break false,
-            () = tokio::time::sleep(LOOK) => {}
-        }
-        channel.sample();
-        let view = channel.view();
-        show(&view);
-        match view.state {
-            ChannelState::Stopped => break true,
-            // A channel would try again in a minute; whoever restores wants to know at once.
-            ChannelState::Failed => break false,
-            _ => {}
-        }
-    };
-    let view = channel.view();
+    let error = watched(&channel, &stop, &mut show).await;
     stop.cancel();
     let finished = channel.finish().await;
-    if let (false, Some(error)) = (is_whole, &view.last_error) {
-        return Err(Failure::Runtime(error.message.clone()));
+    // Only now: a stop and the end look alike while the channel runs.
+    let (view, is_whole) = (channel.view(), channel.has_stopped_at_end());
+    if let (false, Some(error)) = (is_whole, error) {
+        return Err(Failure::Runtime(error));
     }
     finished.map_err(Failure::Runtime)?;
     if is_whole {
@@ -198,6 +185,28 @@ pub(crate) async fn restore(
         drop(folder.remove());
     }
     Ok(Restored { view, elapsed: begun.elapsed(), is_whole })
+}
+
+/// Shows the channel until it has ended or failed, or until `stop`; returns its last error then.
+async fn watched(
+    channel: &Supervisor,
+    stop: &CancellationToken,
+    show: &mut impl FnMut(&ChannelView),
+) -> Option<String> {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        channel.sample();
+        let view = channel.view();
+        show(&view);
+        // A channel would try again in a minute; whoever restores wants to know at once.
+        if matches!(view.state, ChannelState::Stopped | ChannelState::Failed) {
+            break;
+        }
+    }
+    channel.view().last_error.map(|error| error.message)
 }
 
 /// Empties the relay store of an earlier attempt. Its target may have been restored to less since, or its recording was

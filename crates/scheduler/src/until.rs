@@ -184,6 +184,12 @@ impl UntilGate {
         StreamEnd::Elsewhere
     }
 
+    /// Returns true if the channel has stopped at its end, and not on request.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
     /// Returns the end, if it lies before this transaction.
     #[must_use]
     pub fn ends_before(&self, header: &TransactionHeader) -> Option<Until> {
@@ -386,7 +392,11 @@ mod tests {
         let ended = gate.end(&executed, Some(&before(4)));
         assert_eq!(ended, StreamEnd::Moved, "read up to the new end, applied up to the former one");
         let gate = at_two();
+        assert_eq!(gate.rest(&executed), StreamEnd::Elsewhere);
+        assert!(!gate.has_stopped(), "it was stopped before its end");
+        let gate = at_two();
         assert_eq!(gate.end(&executed, None), StreamEnd::Until(before(2)));
+        assert!(gate.has_stopped());
         assert_eq!(gate.set(Some(before(2))), Ok(false), "the same again");
         assert_eq!(gate.set(Some(before(3))), Ok(true));
         assert_eq!(gate.set(None), Ok(false), "started once");

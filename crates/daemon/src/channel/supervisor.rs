@@ -192,6 +192,11 @@ impl Supervisor {
         Some(WatchedChannel { view: self.view(), notify, tally, folder })
     }
 
+    /// It has stopped at its end (`until`), and not on request.
+    pub(crate) fn has_stopped_at_end(&self) -> bool {
+        self.controls.until().has_stopped()
+    }
+
     /// It was ours at least once: lock, checkpoint and relay store.
     pub(crate) fn is_taken(&self) -> bool {
         self.watch.is_taken()

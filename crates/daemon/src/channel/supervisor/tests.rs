@@ -6,6 +6,7 @@ use csa_provider::binlog::{
 use csa_provider::source::{Foreign, Placement, TransactionSink as _};
 use csa_provider::test_util::{event, format_description, gtid_event};
 use csa_relaystore::opening::RelayStore;
+use csa_scheduler::until::Until;
 use tempfile::TempDir;
 
 use super::*;
@@ -147,4 +148,16 @@ async fn a_skip_that_waits_for_its_target_gives_way_to_whatever_ends_the_channel
         assert!(took <= Duration::from_secs(3), "{ends}: {took:?}");
         channel.finish().await.expect("nothing ran");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_was_stopped_has_not_reached_its_end() {
+    let Alone { channel, stop, _folder } = Alone::new(1, "");
+    channel.start().await;
+    channel.controls().set_until(Some(Until::BeforeTime(1))).expect("not past");
+    channel.stop(Duration::from_secs(10), false).await.expect("it ran");
+    assert_eq!(channel.view().state, ChannelState::Stopped);
+    assert!(!channel.has_stopped_at_end());
+    stop.cancel();
+    channel.finish().await.expect("stopped");
 }
