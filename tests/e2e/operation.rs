@@ -253,3 +253,38 @@ async fn binlog_events(server: &Server) -> Vec<(String, String)> {
     let text = |row: &mysql_async::Row, name| row.get(name).unwrap_or_default();
     rows.iter().map(|row| (text(row, "Event_type"), text(row, "Info"))).collect()
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_whose_row_of_the_audit_is_not_written_at_the_stop_is_in_the_log() {
+    use mysql_async::prelude::Queryable as _;
+
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let mut other = target.conn().await;
+    other.query_drop("LOCK TABLES csa.audit WRITE").await.expect("locked");
+    daemon.commanded(&["pause"]);
+    let only = |line: &&str| line.contains("this line is its only record");
+    assert_eq!(daemon.log().lines().find(only), None, "it may be written still");
+    let begun = std::time::Instant::now();
+    assert!(daemon.terminate().success(), "{}", daemon.log_tail());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let log = daemon.log();
+    let line = log.lines().find(only).unwrap_or_else(|| panic!("{}", daemon.log_tail()));
+    assert!(line.contains("pause") && line.contains("tester"), "{line}");
+    other.query_drop("UNLOCK TABLES").await.expect("unlocked");
+
+    // One that is nearly written is waited for.
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
+    other.query_drop("LOCK TABLES csa.audit WRITE").await.expect("locked");
+    daemon.commanded(&["pause"]);
+    daemon.signal("TERM");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    other.query_drop("UNLOCK TABLES").await.expect("unlocked");
+    assert!(daemon.wait_exit(DRAIN).success(), "{}", daemon.log_tail());
+    let rows = "SELECT COUNT(*) FROM csa.audit WHERE action = 'pause'";
+    eventually("the row", DRAIN, async || target.value::<u64>(rows).await >= 1).await;
+    assert_eq!(daemon.log().lines().filter(only).count(), 1, "{}", daemon.log_tail());
+}

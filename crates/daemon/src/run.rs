@@ -110,6 +110,8 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     if let Some(fleet) = fleet {
         fleet.leave().await;
     }
+    // Commands that are answered have their row by now, or a line of the log.
+    daemon.finish_audit(&kill).await;
     let _ = comparisons.await;
     // Servers would continue the queries of comparisons that nobody waits for.
     tokio::select! {

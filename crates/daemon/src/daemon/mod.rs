@@ -8,6 +8,6 @@ pub(crate) mod rounds;
 pub(crate) mod systemd;
 
 pub(crate) use live_settings::DAEMON_SETTINGS;
-pub(crate) use process::Daemon;
+pub(crate) use process::{AUDIT_ROWS_MAX, Daemon};
 pub(crate) use reload::Reload;
 pub(crate) use systemd::{ManagedChannel, Milestones};

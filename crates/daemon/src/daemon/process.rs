@@ -19,7 +19,7 @@ use crate::observe::peers::Peers;
 use crate::observe::view::{ChannelView, LastReload};
 
 /// Rows of csa.audit that may wait for a target; further commands are in the log only.
-const PENDING_MAX: usize = 256;
+pub(crate) const AUDIT_ROWS_MAX: u32 = 256;
 
 /// The state that signals and the admin port act on.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub(crate) struct Daemon {
     fleet: Membership,
     /// Limits rows of `csa.audit` that wait for their target.
     pub(crate) audit_room: Arc<Semaphore>,
+    /// The process ends: rows that are not written yet are given up.
+    pub(crate) audit_over: CancellationToken,
     adopted: Adopted,
     /// One reload at a time, and none during the stop.
     pub(crate) reloading: AsyncMutex<()>,
@@ -129,7 +131,8 @@ impl Daemon {
                 claims: Mutex::new(config.claims),
                 handle: OnceLock::new(),
             },
-            audit_room: Arc::new(Semaphore::new(PENDING_MAX)),
+            audit_room: Arc::new(Semaphore::new(AUDIT_ROWS_MAX as usize)),
+            audit_over: CancellationToken::new(),
             adopted: Adopted {
                 access: Mutex::new(Arc::new(config.access)),
                 stop_timeout: Mutex::new(config.daemon.stop_timeout.0),
