@@ -38,6 +38,7 @@ pub(crate) use copy::CopyConfig;
 use defaults::{mebibytes, number, seconds, yes};
 pub(super) use discover::{Discover, Prefer};
 pub(super) use moving::{FenceBy, MoveConfig};
+pub(crate) use notify::EventKind;
 pub(super) use notify::NotifyConfig;
 pub(super) use verify::VerifyConfig;
 

@@ -40,7 +40,7 @@ pub(crate) use admin_peers::AdminPeers;
 pub(crate) use admin_tls::client as tls_client;
 pub(crate) use claims::{BackEnd, Claims};
 pub(crate) use claims_kubernetes::api_server_of_pod;
-pub(crate) use declared_keys::DaemonConfig;
+pub(crate) use declared_keys::{DaemonConfig, EventKind};
 pub(crate) use error::ConfigError;
 use error::one_line;
 #[cfg(test)]

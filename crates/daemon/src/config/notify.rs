@@ -8,10 +8,9 @@ use ureq::http::Uri;
 
 use super::addresses::is_private;
 use super::admin_tls::authorities;
-use super::declared_keys::NotifyConfig;
+use super::declared_keys::{EventKind, NotifyConfig};
 use super::error::ConfigError;
 use super::secrets::{is_world_readable, token};
-use crate::notify::EventKind;
 
 /// The receiver of a channel's events, and which of them it gets.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,9 +13,8 @@ use super::fence::Fence;
 use super::journal::{Direction, Journal, JournalFile, MovePhase, Step};
 use super::pair::{Pair, check_servers};
 use super::server::{Asked, Server, ServerError};
-use crate::config::{ChannelSettings, MoveSettings};
+use crate::config::{ChannelSettings, EventKind, MoveSettings};
 use crate::host::{Failure, now_micros};
-use crate::notify::EventKind;
 
 /// How long a server or the daemon may be away where nothing can be undone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ mod tracker;
 mod watcher;
 mod webhook;
 
-pub(crate) use event::{Event, EventKind, Origin};
+pub(crate) use event::{Event, Origin};
 pub(crate) use receiver::{deliver, name_of};
 pub(crate) use tally::Tally;
 pub(crate) use watcher::{WatchedChannel, host, watch};

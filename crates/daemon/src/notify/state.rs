@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::event::EventKind;
+use crate::config::EventKind;
 use crate::observe::view::{ChannelState, ChannelView};
 
 /// A channel does not run again before it has run for so long: one whose next attempt fails, too, has not recovered.

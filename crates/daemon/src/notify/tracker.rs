@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::event::EventKind;
 use super::state::{RECOVERED_AFTER, SentState};
+use crate::config::EventKind;
 use crate::host::counted;
 use crate::observe::view::{ChannelState, ChannelView};
 

@@ -2,7 +2,6 @@
 //! `performance_schema.replication_*` tables where they have one.
 
 mod answers;
-mod archive;
 mod copy;
 mod errors;
 mod health;
@@ -15,11 +14,11 @@ mod verify;
 use csa_provider::source::SourceCause;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::archive::upload::ArchiveView;
 pub(crate) use answers::{
     ChangedView, CommandView, ErrorAnswer, LastReload, PendingView, ReloadView, RestartedView,
     SegmentView, SegmentsView, WaitView,
 };
-pub(crate) use archive::ArchiveView;
 pub(crate) use copy::{CopyCheckView, CopyView, MovingTableView};
 pub(crate) use errors::{ErrorValues, ErrorView, FailingColumnView, FailingRowView};
 pub(crate) use health::{LimitView, ThrottleByView};

@@ -39,7 +39,7 @@ pub(crate) use end::{ArchiveEnd, archive_end};
 use marker::MarkerFile;
 use part::{FinishedFile, Made, PartError, PartMaker};
 use relief::{Relief, patience};
-pub(crate) use status::ArchiveStatus;
+pub(crate) use status::{ArchiveStatus, ArchiveView};
 
 /// Pause between two looks at a relay store that has nothing new.
 const LOOK: Duration = Duration::from_millis(250);
