@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use super::signals::StopSignal;
-
 /// The failure of a command, which decides its exit code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -30,6 +28,23 @@ impl From<&Failure> for ExitCode {
             Failure::Input(_) | Failure::NotCompared(_) => Self::from(2),
             Failure::Runtime(_) | Failure::Different(_) => Self::FAILURE,
             Failure::Interrupted { signal, .. } => Self::from(signal.exit_code()),
+        }
+    }
+}
+
+/// A signal that ends a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopSignal {
+    Interrupt,
+    Terminate,
+}
+
+impl StopSignal {
+    /// Returns the exit code that a shell gives to a program that the signal has ended.
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
         }
     }
 }

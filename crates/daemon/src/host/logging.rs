@@ -6,26 +6,14 @@ use std::io::{self, Write};
 
 use csa_provider::server::visible::one_line;
 use parking_lot::Mutex;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::failure::Failure;
-pub(crate) use format::channel_span;
+pub(crate) use format::{LogFormat, channel_span};
 use format::{SPANS, SpanFields};
 
 type ReloadFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// Lines for a log collector.
-    Json,
-}
 
 /// The log's filter, which can change while the daemon runs.
 pub(crate) struct LogFilter {

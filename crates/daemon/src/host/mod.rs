@@ -16,12 +16,12 @@ pub(crate) mod state_dir;
 mod words;
 
 pub(crate) use clock::{micros_of, now_micros, rfc3339};
-pub(crate) use failure::Failure;
+pub(crate) use failure::{Failure, StopSignal};
 pub(crate) use http_agent::{agent, tls_agent};
 pub(crate) use http_transport::Route;
 pub(crate) use program::{Output, run_program};
 pub(crate) use relay_store::empty_relay_store;
 pub(crate) use runtime::{blocking, runtime};
 pub(crate) use sender::Sender;
-pub(crate) use signals::{StopSignal, StopSignals, listen};
+pub(crate) use signals::{StopSignals, listen};
 pub(crate) use words::counted;

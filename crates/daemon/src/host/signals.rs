@@ -3,7 +3,7 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::failure::Failure;
+use super::failure::{Failure, StopSignal};
 
 /// Listens for a signal, which does nothing else from now on.
 ///
@@ -11,23 +11,6 @@ use super::failure::Failure;
 /// The system refuses.
 pub(crate) fn listen(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::Runtime(format!("listening for signals: {error}")))
-}
-
-/// A signal that ends a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StopSignal {
-    Interrupt,
-    Terminate,
-}
-
-impl StopSignal {
-    /// Returns the exit code that a shell gives to a program that the signal has ended.
-    pub(crate) fn exit_code(self) -> u8 {
-        match self {
-            Self::Interrupt => 130,
-            Self::Terminate => 143,
-        }
-    }
 }
 
 /// SIGINT and SIGTERM.

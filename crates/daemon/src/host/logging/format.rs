@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
 use tracing::span::Span;
@@ -12,12 +14,20 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::LogFormat;
-
 /// The only field of a channel's span, and the name under which every line has it.
 const CHANNEL: &str = "channel";
 /// The target of the spans, so that no filter leaves them out; see [`super::parse`].
 pub(super) const SPANS: &str = "csa_channel";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// Lines for a log collector.
+    Json,
+}
 
 /// Returns the span around all that a channel does: each line that is written within names the channel.
 pub(crate) fn channel_span(name: &str) -> Span {
