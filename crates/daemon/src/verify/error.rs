@@ -37,7 +37,7 @@ pub enum VerifyError {
     },
 }
 
-pub(super) type Result<T> = std::result::Result<T, VerifyError>;
+pub(crate) type Result<T> = std::result::Result<T, VerifyError>;
 
 impl VerifyError {
     /// Returns the server's error number, if a server refused a statement.

@@ -1,17 +1,14 @@
 //! The state of a run, from which a later run resumes. It holds values of keys.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use tracing::warn;
 
-use super::event::VerifyEvent;
 use super::ranges::RowKey;
 use super::report::{Outcome, TableReport};
 use super::scope::TablePair;
@@ -258,37 +255,6 @@ impl Resume {
     }
 }
 
-/// Reports the state as long as it is newer than the last report. A table that takes hours is known as begun meanwhile,
-/// and a server with many small tables does not have all of them written for each one.
-pub(super) async fn keep_saved(
-    resume: &Mutex<Resume>,
-    observe: &(dyn Fn(VerifyEvent<'_>) + Sync),
-) -> Infallible {
-    loop {
-        tokio::time::sleep(SAVED).await;
-        save(resume, observe);
-    }
-}
-
-/// Reports the state of a run that is dropped, or ends with an error.
-pub(super) struct SavedAtEnd<'a> {
-    pub(super) resume: &'a Mutex<Resume>,
-    pub(super) observe: &'a (dyn Fn(VerifyEvent<'_>) + Sync),
-}
-
-impl Drop for SavedAtEnd<'_> {
-    fn drop(&mut self) {
-        save(self.resume, self.observe);
-    }
-}
-
-/// Reports the state if it is newer than the last report.
-fn save(resume: &Mutex<Resume>, observe: &(dyn Fn(VerifyEvent<'_>) + Sync)) {
-    if let Some(saved) = resume.lock().newer() {
-        observe(VerifyEvent::Saved(saved));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -441,22 +407,6 @@ mod tests {
         let saved = read_again(&mut later);
         let mut run = Resume::new(identity("uuid"), &executed(11), Some(&saved));
         assert!(run.begin(&pair("d.a"), "a1".to_owned(), false, None).is_none());
-    }
-
-    #[test]
-    fn a_run_that_is_dropped_reports_its_state_and_one_that_ended_does_not() {
-        for (ends, reports) in [(false, 1), (true, 0)] {
-            let resume = Mutex::new(Resume::new(identity("uuid"), &executed(9), None));
-            let count = Mutex::new(0);
-            let observe = |_: VerifyEvent<'_>| *count.lock() += 1;
-            let saved = SavedAtEnd { resume: &resume, observe: &observe };
-            resume.lock().begin(&pair("d.a"), "a1".to_owned(), false, None);
-            if ends {
-                resume.lock().completed();
-            }
-            drop(saved);
-            assert_eq!(*count.lock(), reports);
-        }
     }
 
     #[test]
