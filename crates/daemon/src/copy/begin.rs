@@ -10,8 +10,8 @@ use tracing::warn;
 
 use super::chunked::{self, Chunked};
 use super::definitions::{self, CHANGED, Definitions, Program};
-use super::end::keeping;
 use super::error::{CopyError, Result};
+use super::keeping::keeping;
 use super::later::Later;
 use super::options::CopyOptions;
 use super::plan::{self, Plan};

@@ -15,10 +15,11 @@ use tracing::Instrument as _;
 
 use super::begin::{self, Begun, Interrupted};
 use super::compared;
-use super::end::{changes_end, keeping, make};
+use super::end::{changes_end, make};
 use super::error::Result;
+use super::keeping::{PING, keeping};
 use super::lanes::Lane;
-use super::options::{CopyObserver, CopyOptions, CopySummary, PING};
+use super::options::{CopyObserver, CopyOptions, CopySummary};
 use super::pace::Pace;
 use super::plan::Plan;
 use super::progress::{CopyProgress, CopyStep};

@@ -3,13 +3,12 @@
 use csa_applier::{Converging, ConvergingTables, CopyClaim, Target};
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
-use csa_provider::seams::unhurried;
 
 use super::begin::{Begun, PREPARED, check_prepared};
 use super::definitions::{self, Program};
 use super::error::{CopyError, Result};
+use super::keeping::keeping;
 use super::later::Later;
-use super::options::PING;
 use super::snapshot::{self, LastLook};
 use super::writer::TargetWriter;
 use crate::verify::{Scope, TableName, VerifySession, source_executed};
@@ -153,20 +152,6 @@ pub(crate) async fn make_missing(
     writer.close().await;
     claim.leave(&Later { tables: Vec::new(), ..later }.text()).await?;
     Ok(())
-}
-
-/// Keeps the claim for as long as something takes, such as an index.
-pub(super) async fn keeping<T>(
-    claim: &mut CopyClaim,
-    work: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            () = tokio::time::sleep(unhurried(PING)) => claim.ping().await?,
-        }
-    }
 }
 
 /// Makes functions, views, triggers and events. One that needs another is tried again after it. Returns those that

@@ -18,9 +18,6 @@ use crate::config::{ChannelSettings, ThrottleBy};
 use crate::throttle::HealthLimit;
 use crate::verify::{VerifySession, source_servers};
 
-/// Time between two signs of life to the target.
-pub(super) const PING: Duration = Duration::from_secs(20);
-
 /// The servers of a copy.
 #[derive(Debug, Clone)]
 pub(crate) struct CopyOptions {

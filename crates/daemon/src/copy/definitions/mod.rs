@@ -20,12 +20,11 @@ use csa_provider::sql_text::identifier;
 
 pub(super) use digest::CHANGED;
 pub(super) use program::{Program, ProgramKind};
+pub(super) use program_lists::schema_collations;
 pub(super) use table::{additions, qualified, unnumbered};
 
 use crate::servers::copy_privileges;
-use crate::verify::{TableName, VerifyError, VerifySession};
-
-type Result<T> = std::result::Result<T, VerifyError>;
+use crate::verify::{Result, TableName, VerifyError, VerifySession};
 
 /// Everything that has to be created, in the order of use.
 #[derive(Debug, Default)]
@@ -104,16 +103,6 @@ pub(super) async fn read(
     }
     found.programs = program_lists::read(session, &schemas, tables).await?;
     Ok(found)
-}
-
-/// Returns the default collation of each schema.
-pub(super) async fn schema_collations(
-    session: &mut VerifySession,
-) -> Result<BTreeMap<String, String>> {
-    let rows: Vec<(String, String)> = session
-        .rows("SELECT SCHEMA_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA")
-        .await?;
-    Ok(rows.into_iter().collect())
 }
 
 /// Returns the default collations of character sets.

@@ -7,8 +7,8 @@ use csa_provider::sql_text::identifier;
 
 use super::event::disabled_on_replica;
 use super::program::{Program, ProgramKind, ProgramSettings, SchemaCollations};
-use super::{Result, schema_collations, view_order};
-use crate::verify::{LEFT_OUT, TableName, VerifySession};
+use super::view_order;
+use crate::verify::{LEFT_OUT, Result, TableName, VerifySession};
 
 /// The answers of SHOW CREATE, column by column.
 type ViewRow = (String, Vec<u8>, String, String);
@@ -41,6 +41,16 @@ pub(super) async fn read(
     let (routines, later): (Vec<_>, Vec<_>) =
         others.into_iter().partition(|program| program.kind.is_routine());
     Ok(routines.into_iter().chain(view_order::ordered(views)).chain(later).collect())
+}
+
+/// Returns the default collation of each schema.
+pub(in crate::copy) async fn schema_collations(
+    session: &mut VerifySession,
+) -> Result<BTreeMap<String, String>> {
+    let rows: Vec<(String, String)> = session
+        .rows("SELECT SCHEMA_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA")
+        .await?;
+    Ok(rows.into_iter().collect())
 }
 
 async fn set(session: &mut VerifySession, assignment: &str) -> Result<()> {
