@@ -1,6 +1,7 @@
 //! The objects of an archive, read and written.
 
 mod directory;
+mod error;
 mod location;
 
 use std::collections::BTreeSet;
@@ -21,6 +22,8 @@ use serde::de::DeserializeOwned;
 use super::index::{FORMAT, FileIndex, HistoryMark, Pin};
 use super::layout;
 use directory::DIRECTORY;
+use error::causes;
+pub(crate) use error::{ArchiveError, Result};
 pub(crate) use location::ArchiveLocation;
 
 /// The longest that one request for a small object may take. The client tries again within it.
@@ -30,28 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// need a fast link.
 const PART: usize = 8 << 20;
 const REQUESTS: usize = 2;
-
-/// The reason an archive can't be read or written.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ArchiveError {
-    /// A later attempt may succeed.
-    #[error("archive {url}: {what}: {why}")]
-    Away { url: String, what: String, why: String },
-    /// The object there differs from the one that was written, or a later version wrote it.
-    #[error("archive {url}: {what}")]
-    Damaged { url: String, what: String },
-    /// Another daemon has written the index of this number first.
-    #[error("archive {url}: another daemon writes to it, too: file {number} is already there")]
-    Overtaken { url: String, number: u64 },
-    /// The transactions that are to be archived are damaged.
-    #[error("relay store: {0}")]
-    Relay(csa_relaystore::disk::Error),
-    /// The URL or an option of it is wrong.
-    #[error("{0}")]
-    Location(String),
-}
-
-pub(crate) type Result<T> = std::result::Result<T, ArchiveError>;
 
 /// The archive of one channel.
 #[derive(Debug, Clone)]
@@ -468,20 +449,6 @@ impl ArchivedHistory {
         let path = self.archive.mark_path(*number);
         self.archive.within("deleting a mark", self.archive.store.delete(&path)).await
     }
-}
-
-/// Returns an error with its causes: a client's own text names none of them.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let said = next.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = next.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -23,10 +23,8 @@ use object_store::{
 };
 use tokio::runtime::Handle;
 
-use requests::Requests;
-
-/// The name of this store in errors of the library.
-pub(super) const DIRECTORY: &str = "directory";
+pub(super) use requests::DIRECTORY;
+use requests::{Requests, failed};
 
 /// Objects that one request lists.
 const BATCH: usize = 1024;
@@ -76,10 +74,6 @@ fn first_cause(error: &dyn std::error::Error) -> String {
         cause = next;
     }
     cause.to_string()
-}
-
-fn failed(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> object_store::Error {
-    object_store::Error::Generic { store: DIRECTORY, source: why.into() }
 }
 
 async fn on_thread<T: Send + 'static>(

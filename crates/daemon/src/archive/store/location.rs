@@ -13,7 +13,7 @@ use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig}
 use reqwest::Url;
 
 use super::directory::DirectoryStore;
-use super::{ArchiveError, Result};
+use super::error::{ArchiveError, Result, causes};
 
 /// A URL and options of its client, for example `aws_endpoint`.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -127,7 +127,7 @@ fn unknown(key: &str, like: &str) -> ArchiveError {
 }
 
 fn wrong(url: &str, error: &dyn std::error::Error) -> ArchiveError {
-    ArchiveError::Location(format!("{url}: {}", super::causes(error)))
+    ArchiveError::Location(format!("{url}: {}", causes(error)))
 }
 
 #[cfg(test)]

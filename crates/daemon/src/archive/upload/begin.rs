@@ -6,7 +6,7 @@ use std::time::Duration;
 use csa_provider::binlog::GtidSet;
 use tracing::{info, warn};
 
-use super::ArchiveOptions;
+use super::options::ArchiveOptions;
 use crate::archive::store::{Archive, Result};
 
 /// Time after which a channel begins without an answer of the archive.

@@ -8,6 +8,7 @@ mod begin;
 mod continuation;
 mod end;
 mod marker;
+mod options;
 mod overlap;
 mod part;
 mod relief;
@@ -29,42 +30,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::index::{Compression, FORMAT, FileIndex, HistoryMark};
+use super::index::{FORMAT, FileIndex, HistoryMark};
 use super::layout;
-use super::store::{Archive, ArchiveError, ArchiveLocation, ArchivedHistory, HistoryEnd, Result};
+use super::store::{Archive, ArchiveError, ArchivedHistory, HistoryEnd, Result};
 use crate::host::{blocking, rfc3339};
 pub(crate) use begin::begin;
 use continuation::{ArchiveFacts, Continuation, continuation};
 pub(crate) use end::{ArchiveEnd, archive_end};
 use marker::MarkerFile;
+pub(crate) use options::ArchiveOptions;
 use part::{FinishedFile, Made, PartError, PartMaker};
-use relief::{Relief, patience};
+use relief::{LOOK, PATIENCE, Relief, patience};
 pub(crate) use status::{ArchiveStatus, ArchiveView};
 
-/// Pause between two looks at a relay store that has nothing new.
-const LOOK: Duration = Duration::from_millis(250);
-/// The shortest time without a new file after which the relay store stops waiting for the archive.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two looks at what is too old.
 const SWEEP: Duration = Duration::from_secs(600);
-
-/// `[channel.archive]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ArchiveOptions {
-    pub(crate) location: ArchiveLocation,
-    /// The longest time for which a file collects transactions.
-    pub(crate) interval: Duration,
-    /// Files with later commits stay; `None` for ever.
-    pub(crate) keep: Option<Duration>,
-    /// Reception waits for the archive instead of leaving a gap in it.
-    pub(crate) is_required: bool,
-    /// The channel has no target: nobody but the archive reads the relay store, and nothing but the archive keeps two
-    /// daemons apart.
-    pub(crate) is_alone: bool,
-    pub(crate) compression: Compression,
-    /// Bytes after which a file ends.
-    pub(crate) file_size: u64,
-}
 
 /// The task that fills a channel's archive.
 #[derive(Debug)]

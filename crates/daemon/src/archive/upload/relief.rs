@@ -6,9 +6,14 @@ use std::time::Duration;
 use csa_relaystore::opening::RelayStore;
 use tracing::warn;
 
+use super::options::ArchiveOptions;
 use super::status::ArchiveStatus;
-use super::{ArchiveOptions, LOOK, PATIENCE};
 use crate::host::blocking;
+
+/// Pause between two looks at a relay store that has nothing new.
+pub(super) const LOOK: Duration = Duration::from_millis(250);
+/// The shortest time without a new file after which the relay store stops waiting for the archive.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns the time that a file may take.
 pub(super) fn patience(options: &ArchiveOptions) -> Duration {

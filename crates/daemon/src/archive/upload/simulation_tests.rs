@@ -28,8 +28,9 @@ use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::archive::index::{self, FileIndex};
+use crate::archive::index::{self, Compression, FileIndex};
 use crate::archive::replay::FileReader;
+use crate::archive::store::ArchiveLocation;
 
 /// Nothing, or what is wrong with an archive.
 type Judgement = std::result::Result<(), String>;

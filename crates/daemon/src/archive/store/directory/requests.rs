@@ -11,8 +11,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::failed;
-
+/// The name of this store in errors of the library.
+pub(in crate::archive::store) const DIRECTORY: &str = "directory";
 /// Time for requests that nobody waits for to return, before another one gives up. A directory that answers needs
 /// milliseconds of it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -108,4 +108,10 @@ impl Drop for Left {
     fn drop(&mut self) {
         self.0.abandoned.send_modify(|abandoned| *abandoned -= 1);
     }
+}
+
+pub(super) fn failed(
+    why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> object_store::Error {
+    object_store::Error::Generic { store: DIRECTORY, source: why.into() }
 }
