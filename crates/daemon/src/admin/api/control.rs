@@ -12,12 +12,10 @@ use axum::routing::{MethodRouter, put};
 use csa_provider::binlog::Gtid;
 use csa_scheduler::until::Until;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tracing::info;
 
-use super::Shared;
 use super::error::ApiError;
-use super::reports::channel;
+use super::request::{Shared, channel, read};
 use crate::channel::{CHANNEL_SETTINGS, Paused, SetCommand, Supervisor};
 use crate::config::parse_until;
 use crate::daemon::{DAEMON_SETTINGS, Reload};
@@ -222,11 +220,6 @@ fn patience(daemon: &Shared, body: &[u8]) -> Result<(Duration, bool), ApiError> 
         StopRequest { timeout_seconds: None, .. } => daemon.stop_timeout(),
     };
     Ok((patience, request.all))
-}
-
-pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad(format!("body: {error}"), "see /openapi.json for its form"))
 }
 
 fn view(channel: &Supervisor, drained: bool) -> CommandView {

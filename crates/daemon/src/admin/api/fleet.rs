@@ -8,9 +8,8 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use tracing::info;
 
-use super::Shared;
-use super::control::read;
 use super::error::ApiError;
+use super::request::{Shared, read};
 use crate::host::Sender;
 
 #[derive(Debug, Default, Deserialize)]

@@ -8,6 +8,7 @@ mod host;
 mod peer;
 mod relay;
 mod reports;
+mod request;
 mod serve;
 mod slots;
 mod socket;
@@ -35,11 +36,7 @@ use crate::observe::view::API;
 use auth::{Needs, guard};
 use error::ApiError;
 use peer::Peer;
-
-type Shared = Arc<Daemon>;
-
-/// The API's description, as the port serves it.
-const OPENAPI: &str = include_str!("../../../../../docs/openapi.json");
+use request::Shared;
 
 /// Listens on the port and the socket, and serves until stopped.
 ///

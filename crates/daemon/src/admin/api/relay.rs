@@ -11,10 +11,9 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio_util::io::{ReaderStream, SyncIoBridge};
 
-use super::Shared;
 use super::auth::{Needs, Permitted, check};
 use super::error::ApiError;
-use super::reports::{Parameters, channel};
+use super::request::{Parameters, Shared, channel};
 use crate::observe::relay_dump::{Dump, WantedTransactions};
 use crate::observe::view::{SegmentView, SegmentsView};
 

@@ -1,25 +1,23 @@
 //! Status, history and waits: requests that only read.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Extension, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use csa_provider::binlog::GtidSet;
 
 use super::auth::Permitted;
 use super::error::ApiError;
-use super::{OPENAPI, Shared};
-use crate::channel::Supervisor;
-use crate::daemon::Daemon;
+use super::request::{Parameters, Shared, channel};
 use crate::observe::history::{HistoryView, IncidentsView, RecentView};
 use crate::observe::metrics;
 use crate::observe::view::{ChannelView, DaemonView, PeersView, StatusView, WaitView};
 
 type ApiAnswer<T> = Result<T, ApiError>;
 
+/// The API's description, as the port serves it.
+pub(super) const OPENAPI: &str = include_str!("../../../../../docs/openapi.json");
 /// The longest wait of one request; clients repeat it.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -151,47 +149,4 @@ pub(super) async fn wait(
         state: view.state,
         state_detail: view.state_detail,
     }))
-}
-
-pub(super) fn channel(daemon: &Daemon, name: &str) -> ApiAnswer<Arc<Supervisor>> {
-    daemon.channel(name).ok_or_else(|| {
-        let channels = daemon.channels();
-        let known: Vec<&str> = channels.iter().map(|channel| channel.name()).collect();
-        ApiError::new(
-            StatusCode::NOT_FOUND,
-            format!("no channel {name:?}"),
-            format!("the channels are {}", known.join(", ")),
-        )
-    })
-}
-
-/// The query of a request, after the question mark.
-pub(super) struct Parameters(Vec<(String, String)>);
-
-impl Parameters {
-    /// Refuses unknown parameters.
-    pub(super) fn read(query: Option<&str>, known: &[&str]) -> ApiAnswer<Self> {
-        let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-        let pairs: Vec<(String, String)> = pairs.into_owned().collect();
-        match pairs.iter().find(|(name, _)| !known.contains(&name.as_str())) {
-            Some((name, _)) => Err(ApiError::bad(
-                format!("{name}: unknown parameter"),
-                format!("known parameters: {}", known.join(", ")),
-            )),
-            None => Ok(Self(pairs)),
-        }
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
-    }
-
-    pub(super) fn gtid_set(&self) -> ApiAnswer<Option<GtidSet>> {
-        let parse = |text: &str| {
-            text.parse().map_err(|error: csa_provider::binlog::ParseGtidError| {
-                ApiError::bad(error.to_string(), "write it the way gtid_executed shows it")
-            })
-        };
-        self.get("gtid_set").map(parse).transpose()
-    }
 }

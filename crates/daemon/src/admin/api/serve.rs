@@ -22,8 +22,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::Shared;
 use super::peer::Peer;
+use super::request::Shared;
 use super::slots::{Given, Slots};
 use super::stalls::Stalls;
 

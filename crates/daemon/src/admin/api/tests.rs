@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::reports::OPENAPI;
 use super::*;
 
 /// The paths of docs/openapi.json and of the router are the same set; the end-to-end tests compare

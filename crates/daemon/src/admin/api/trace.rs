@@ -11,9 +11,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _, duplex};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::io::ReaderStream;
 
-use super::Shared;
 use super::error::ApiError;
-use super::reports::{Parameters, channel};
+use super::request::{Parameters, Shared, channel};
 use crate::channel::Traced;
 use crate::observe::timeline::Timeline;
 
