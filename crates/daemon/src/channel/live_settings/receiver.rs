@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Controls, Setting};
+use super::controls::Controls;
+use super::setting::Setting;
 use crate::config::{ChannelSettings, Notify};
 
 /// A key of `[channel.notify]`, by its place in [`Notify::KEYS`]. All of them are one value in use.

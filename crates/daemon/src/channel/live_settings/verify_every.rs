@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Controls, Setting};
+use super::controls::Controls;
+use super::setting::Setting;
 use crate::config::{ChannelSettings, VerifyEvery};
 
 /// A key of `[channel.verify]`, by its place in [`VerifyEvery::KEYS`]. All of them are one value in use.
