@@ -1,19 +1,17 @@
 //! Collects what is known of a channel while it runs; [`super::describe`] makes the view of it.
 
+mod intake;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::observe::progress::{CollectedProgress, Moment};
-use csa_applier::{
-    ApplierDurations, ApplierStatus, Commits, HeldUntil, IntakeObserver, Target, Wait,
-};
+use csa_applier::{ApplierDurations, ApplierStatus, Commits, Target};
 use csa_provider::binlog::{Gtid, GtidSet};
-use csa_provider::recorder::{Details, Span, Track};
+use csa_provider::recorder::Span;
 use csa_provider::seams::{Clock, SystemClock};
 use csa_provider::source::SourceStatus;
 use csa_relaystore::opening::RelayStore;
-use csa_relaystore::read::RelayedTransaction;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::info;
@@ -30,6 +28,7 @@ use crate::archive::upload::ArchiveStatus;
 use crate::config::ChannelSettings;
 use crate::copy::{CopyProgress, CopyStep};
 use crate::host::rfc3339;
+use crate::observe::progress::{CollectedProgress, Moment};
 use crate::observe::view::{ChannelView, CopyCheckView};
 
 /// Shared by everything that runs in a channel; cheap to clone.
@@ -465,45 +464,5 @@ impl TargetWatch {
     fn of(settings: &ChannelSettings) -> Self {
         let present = (!settings.archives_only()).then(|| settings.target.clone());
         Self { present, version: None }
-    }
-}
-
-impl IntakeObserver for Watch {
-    fn read(&mut self, relayed: &RelayedTransaction) {
-        let mut inner = self.shared.inner.lock();
-        inner.progress.read(relayed);
-        if !self.shared.has_begun.load(Ordering::Relaxed)
-            && let Some(start) = &mut inner.start
-        {
-            start.done(StartStep::FirstTransaction, Instant::now());
-        }
-    }
-
-    fn read_to_end(&mut self, transactions: u64, bytes: u64) {
-        self.shared.inner.lock().progress.read_to_end(transactions, bytes);
-    }
-
-    fn waited(&mut self, wait: Wait, begun: Instant, ended: Instant) {
-        let name = match wait {
-            Wait::Memory => "waiting for event memory",
-            Wait::Applier => "waiting for the applier",
-        };
-        let (track, details) = (Track::Intake, Details::default());
-        self.shared.source.recorder().record(|| Span { track, name, begun, ended, details });
-    }
-
-    fn handed_over(&mut self, waited: Duration) {
-        self.shared.durations.admission_wait.note(waited);
-        if !self.shared.has_begun.load(Ordering::Relaxed) {
-            self.done(StartStep::Definitions);
-        }
-    }
-
-    fn held_back(&mut self, held: Option<HeldUntil>) {
-        self.shared.inner.lock().progress.held_back(held);
-    }
-
-    fn clock_ahead(&self) -> i64 {
-        self.shared.source.clock_ahead()
     }
 }
