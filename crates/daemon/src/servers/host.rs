@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::CheckOptions;
+use super::options::CheckOptions;
 use super::server::Clock;
 use crate::host::state_dir::{self, existing};
 use csa_provider::server::link::Side;

@@ -14,6 +14,7 @@ pub(crate) mod copy_privileges;
 mod host;
 mod limits;
 mod managed;
+mod options;
 mod position;
 mod privileges;
 mod report;
@@ -26,11 +27,10 @@ mod test_util;
 mod versions;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use csa_applier::{
-    OfSource, PROGRESS_ROW, StartFrom, TargetGtids, TargetOptions, executor_for, lock_name,
-    logged_again, requirements,
+    OfSource, PROGRESS_ROW, TargetGtids, TargetOptions, executor_for, lock_name, logged_again,
+    requirements,
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::ask::Ask as _;
@@ -45,40 +45,11 @@ use crate::verify::{ListedTables, Scope, Side, TableSelection, missing_select};
 use catalogue::Catalogue;
 use check_session::{CheckSession, QueryError, Unusable};
 pub(crate) use managed::Profiles;
+pub(crate) use options::CheckOptions;
 use position::Position;
 pub(crate) use report::CheckReport;
 use server::CheckedServer;
 use tables::Context;
-
-/// The channel that is to be started.
-#[derive(Debug, Clone)]
-pub(crate) struct CheckOptions {
-    pub(crate) channel: String,
-    /// The source and its alternatives; see [`crate::verify::source_servers`].
-    pub(crate) source: Vec<TargetOptions>,
-    /// Reads the source's definitions where the channel's account lacks the privilege.
-    pub(crate) source_reader: Option<Vec<TargetOptions>>,
-    /// The channel's own.
-    pub(crate) server_id: u32,
-    /// Members of the source's group may take over.
-    pub(crate) discovers: bool,
-    /// Transactions are acknowledged to the source.
-    pub(crate) semi_sync: bool,
-    /// `None` for a channel that only archives.
-    pub(crate) target: Option<TargetOptions>,
-    pub(crate) start_from: StartFrom,
-    pub(crate) copies_first: bool,
-    pub(crate) worker_count: u16,
-    /// Account management of the source is applied.
-    pub(crate) replicate_accounts: bool,
-    /// The services that run the servers, where the operator named them.
-    pub(crate) profiles: Profiles,
-    pub(crate) relay_directory: PathBuf,
-    /// Bytes.
-    pub(crate) relay_space_limit: u64,
-    /// Bytes.
-    pub(crate) relay_min_free_disk: u64,
-}
 
 /// A server that answered.
 struct Answering {

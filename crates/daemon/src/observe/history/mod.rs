@@ -29,11 +29,10 @@ pub(crate) use incidents::IncidentsView;
 pub(crate) use recent::RecentView;
 pub(crate) use series::HistoryView;
 use track::Track;
-use window::Window;
+use window::{SECONDS_MAX, Window};
 
-/// The range of seconds that a client may request.
+/// The fewest seconds that a client may request; the most are [`SECONDS_MAX`].
 const SECONDS_MIN: u64 = 60;
-const SECONDS_MAX: u64 = 3600;
 /// Points of a line: as many as a screen can show separately.
 const POINTS: u64 = 300;
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use csa_relaystore::disk::make_private;
 
-use super::SECONDS_MAX;
 use super::sample::HistorySample;
+use super::window::SECONDS_MAX;
 use crate::host::replaced_file::replace;
 
 /// Seconds of a line.

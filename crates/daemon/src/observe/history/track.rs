@@ -5,14 +5,13 @@ use std::path::PathBuf;
 
 use csa_applier::SessionState;
 
-use super::SECONDS_MAX;
 use super::clock::TOLERANCE;
 use super::errors::ErrorLog;
 use super::incident_file::IncidentFile;
 use super::incidents::IncidentLog;
 use super::sample::HistorySample;
 use super::sample_file::SampleFile;
-use super::window::Window;
+use super::window::{SECONDS_MAX, Window};
 use crate::observe::view::{ChannelState, ChannelView};
 
 /// An hour, and the sample from which its first rates are counted.

@@ -1,5 +1,8 @@
 //! The seconds that a chart shows. Pure.
 
+/// The time that is kept, and that a chart may show.
+pub(super) const SECONDS_MAX: u64 = 3600;
+
 /// Buckets begin at multiples of their length, so that a line keeps its shape while it moves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
