@@ -20,6 +20,7 @@ mod producer;
 mod profile;
 pub(crate) mod publish;
 mod report;
+mod script;
 mod setup;
 mod shape;
 mod sizes;
@@ -48,8 +49,8 @@ use stage::Stage;
 /// Returns success when all tables were equal on all servers after every measurement.
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     let loads = match options.mode {
-        Mode::Idle => options.idle_loads()?,
-        Mode::Drain | Mode::Online => options.loads(),
+        Mode::Idle => Load::of_idle(options)?,
+        Mode::Drain | Mode::Online => Load::all(options),
     };
     let mut results = Results::default();
     let mut ended = Ok(());

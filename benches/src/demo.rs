@@ -24,8 +24,6 @@ use standing::Peak;
 use text::{Summary, seconds};
 use watch::Watch;
 
-const SCHEMA: &str = "shop";
-
 /// Returns success when everything recovered and both servers are equal in the end.
 pub(crate) async fn run(options: &Options) -> Result<ExitCode> {
     let port = free_port();

@@ -1,14 +1,15 @@
 //! The load of a run: a shape of our own, or a script of sysbench's.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use clap::ValueEnum as _;
 use csa_tests::Server;
 use serde::{Deserialize, Serialize};
 
 use super::options::Options;
 use super::producer::{Produced, Producer};
+use super::script::{Script, ScriptRun};
 use super::shape::Shape;
 use super::sizes::Sizes;
-use super::sysbench::{Script, ScriptRun};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -25,6 +26,23 @@ pub(super) enum Writer {
 }
 
 impl Load {
+    /// Returns the loads that are wanted: scripts, or shapes.
+    pub(super) fn all(options: &Options) -> Vec<Self> {
+        if !options.scripts.is_empty() {
+            let scripts = options.scripts.iter().cloned();
+            return scripts.map(|sysbench| Self::Script { sysbench }).collect();
+        }
+        let shapes = if options.load.is_empty() { Shape::value_variants() } else { &options.load };
+        shapes.iter().map(|shape| Self::Shape(*shape)).collect()
+    }
+
+    /// Idle mode writes a row of its own, and with the load bulk many others in the same transaction.
+    pub(super) fn of_idle(options: &Options) -> Result<Vec<Self>> {
+        let is_known = options.load.iter().all(|load| *load == Shape::Bulk);
+        ensure!(is_known, "idle mode has no load but bulk");
+        Ok(options.load.iter().map(|shape| Self::Shape(*shape)).collect())
+    }
+
     pub(super) fn name(&self) -> String {
         match self {
             Self::Shape(shape) => shape.name(),
@@ -54,9 +72,14 @@ impl Load {
             Self::Shape(shape) => {
                 Writer::Shape(Producer::new(*shape, &options.sizes, options.producers))
             }
-            Self::Script { sysbench } => Writer::Script(ScriptRun::new(sysbench, options)),
+            Self::Script { sysbench } => Writer::Script(script_run(sysbench, options)),
         }
     }
+}
+
+/// Returns runs of a script with the options of the command line.
+pub(super) fn script_run(script: &Script, options: &Options) -> ScriptRun {
+    ScriptRun::new(options.sysbench.clone(), script.clone(), options.sizes, options.producers)
 }
 
 impl Writer {

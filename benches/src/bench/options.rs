@@ -2,16 +2,14 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::load::Load;
 use super::profile::Profile;
+use super::script::Script;
 use super::shape::Shape;
 use super::sizes::Sizes;
-use super::sysbench::Script;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
@@ -101,22 +99,6 @@ impl Mode {
 }
 
 impl Options {
-    pub(super) fn loads(&self) -> Vec<Load> {
-        if !self.scripts.is_empty() {
-            let scripts = self.scripts.iter().cloned();
-            return scripts.map(|sysbench| Load::Script { sysbench }).collect();
-        }
-        let shapes = if self.load.is_empty() { Shape::value_variants() } else { &self.load };
-        shapes.iter().map(|shape| Load::Shape(*shape)).collect()
-    }
-
-    /// Idle mode writes a row of its own, and with the load bulk many others in the same transaction.
-    pub(super) fn idle_loads(&self) -> Result<Vec<Load>> {
-        let is_known = self.load.iter().all(|load| *load == Shape::Bulk);
-        ensure!(is_known, "idle mode has no load but bulk");
-        Ok(self.load.iter().map(|shape| Load::Shape(*shape)).collect())
-    }
-
     pub(super) fn mta_workers(&self) -> &[u32] {
         if self.quick { &[16] } else { &self.mta_workers }
     }

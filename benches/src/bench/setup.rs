@@ -6,11 +6,10 @@ use anyhow::{Context, Result};
 use csa_tests::{Daemon, Proxy, Server};
 use tokio::task::block_in_place;
 
-use super::load::Load;
+use super::load::{Load, script_run};
 use super::options::Options;
 use super::profile::{Durability, Profile};
 use super::stage::{Stage, Versions};
-use super::sysbench::ScriptRun;
 use super::{csa, mta, tables};
 
 /// For all three servers: the default tables fit, and no checkpoint of the redo log interferes.
@@ -70,7 +69,7 @@ impl Stage {
             match load {
                 Load::Shape(shape) => shapes.push(*shape),
                 Load::Script { sysbench } => {
-                    ScriptRun::new(sysbench, options).prepare(&self.source).await?;
+                    script_run(sysbench, options).prepare(&self.source).await?;
                 }
             }
         }

@@ -12,8 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 
-use super::SCHEMA;
-use super::options::Options;
+use super::options::{Options, SCHEMA};
 
 /// Transactions that a session sends at a time, so that the source's time goes to commits and not to the network.
 const PACKET: u32 = 20;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use csa_tests::{Daemon, Server};
 use tokio::task::spawn_blocking;
 
-use super::SCHEMA;
+use super::options::SCHEMA;
 use super::site::Site;
 
 /// Prints how to use what runs, and starts csa-daemon again whenever it ends; returns only with an error.

@@ -5,6 +5,9 @@ use std::time::Duration;
 use clap::Args;
 use csa_tests::LoadOptions;
 
+/// The schema of the load.
+pub(super) const SCHEMA: &str = "shop";
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
     /// Length of the steady load before the burst, in seconds.
@@ -45,7 +48,7 @@ impl Options {
     /// Returns the load that runs from the first phase to the drain.
     pub(super) fn steady_load(&self) -> LoadOptions {
         LoadOptions {
-            schema: super::SCHEMA.into(),
+            schema: SCHEMA.into(),
             tables: self.tables,
             rows: self.rows,
             clients: 4,

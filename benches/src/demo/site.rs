@@ -9,8 +9,7 @@ use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio::try_join;
 
-use super::SCHEMA;
-use super::options::Options;
+use super::options::{Options, SCHEMA};
 use super::text::{Steps, count};
 
 /// Shared with blocking work: what is dropped last ends daemon and servers, and removes their files.

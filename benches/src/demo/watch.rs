@@ -11,7 +11,7 @@ use mysql_async::{Conn, Opts};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::SCHEMA;
+use super::options::SCHEMA;
 use super::site::Site;
 use super::standing::{Peak, Seen, Standing, Written, transactions_of};
 use super::text;
