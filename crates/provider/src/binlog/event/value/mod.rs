@@ -11,6 +11,7 @@ mod value_type;
 mod tests;
 
 pub use json::{JsonDiff, JsonOperation, JsonValue};
+use temporal::big_endian;
 pub use temporal::{Date, DateTime, Time};
 pub use text::JsonForm;
 pub use value_type::{OldTemporal, ValueColumn, ValueType, charset_of, collation_name};
@@ -111,9 +112,4 @@ impl<'a> ColumnValue<'a> {
 fn sign_extended(value: u64, bytes: u8) -> i64 {
     let unused = 64_u32.saturating_sub(u32::from(bytes) * 8);
     (value << unused) as i64 >> unused
-}
-
-/// Returns the number in at most eight big-endian bytes.
-fn big_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use super::big_endian;
 use crate::binlog::bytes_reader::{Malformed, Reader};
 
 /// A date as written: any part may be zero, and the day may not exist.
@@ -219,4 +218,9 @@ fn write_micros(micros: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         0 => Ok(()),
         _ => write!(f, ".{micros:06}"),
     }
+}
+
+/// Returns the number in at most eight big-endian bytes.
+pub(super) fn big_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
