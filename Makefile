@@ -112,6 +112,7 @@ lint:
 	tests/lint/prose
 	tests/lint/links
 	tests/lint/promises
+	tests/lint/rooms
 	# No program that is released can have a planted bug (crates/provider/src/seams/planted.rs), or shorten its pauses.
 	! cargo tree --package csa-daemon --package csa-bench --edges features,no-dev | grep -E 'planted|test-util'
 
