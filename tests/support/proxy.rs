@@ -1,10 +1,10 @@
-//! A TCP proxy on loopback with adjustable bandwidth and latency.
+//! A TCP proxy on loopback with adjustable bandwidth and latency, which can hold a request.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const CHUNK: usize = 4 << 10;
@@ -24,6 +24,9 @@ struct Link {
     /// Bytes per second from the server to each client.
     rate: AtomicU64,
     latency_micros: AtomicU64,
+    /// Requests with this text wait.
+    held: Mutex<Option<Vec<u8>>>,
+    is_holding: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -39,6 +42,8 @@ impl Proxy {
         let link = Arc::new(Link {
             rate: AtomicU64::new(u64::MAX),
             latency_micros: AtomicU64::new(0),
+            held: Mutex::default(),
+            is_holding: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         });
         let shared = Arc::clone(&link);
@@ -70,6 +75,30 @@ impl Proxy {
     /// The latency of every byte, in each direction.
     pub fn set_latency(&self, latency: Duration) {
         self.link.latency_micros.store(latency.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// Holds requests with this text, and what follows on their connections; `None` lets all pass. A request has to be
+    /// short, and without TLS.
+    pub fn hold(&self, text: Option<&str>) {
+        *self.link.held() = text.map(|text| text.as_bytes().to_vec());
+    }
+
+    /// Returns true once a request was held.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.link.is_holding.load(Ordering::Relaxed)
+    }
+}
+
+impl Link {
+    fn held(&self) -> std::sync::MutexGuard<'_, Option<Vec<u8>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn holds(&self, request: &[u8]) -> bool {
+        let held = self.held();
+        let Some(text) = held.as_ref().filter(|text| !text.is_empty()) else { return false };
+        request.windows(text.len()).any(|part| part == text.as_slice())
     }
 }
 
@@ -114,6 +143,10 @@ fn write(mut to: TcpStream, chunks: &Receiver<(Instant, Vec<u8>)>, link: &Link, 
         let rate = link.rate.load(Ordering::Relaxed);
         if limited && rate != u64::MAX {
             std::thread::sleep(Duration::from_secs_f64(chunk.len() as f64 / rate as f64));
+        }
+        while !limited && link.holds(&chunk) && !link.closed.load(Ordering::Relaxed) {
+            link.is_holding.store(true, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(10));
         }
         if link.closed.load(Ordering::Relaxed) || to.write_all(&chunk).is_err() {
             break;

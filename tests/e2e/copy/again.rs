@@ -1,12 +1,13 @@
 //! `csa-daemon copy --table`: tables are copied again while the channel follows its source.
 
+use std::process::Child;
 use std::time::Duration;
 
 use csa_tests::{Daemon, Load, LoadOptions, Proxy, Server, compare, eventually, prepare};
 use mysql_async::prelude::Queryable as _;
 
 use super::chunks::{Restless, restless_pair};
-use super::{busy, copy_log, ends_well, refused_with, start_copying};
+use super::{busy, copy_log, ends, ends_well, refused_with, start_copying};
 use crate::{DRAIN, wait_state};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -347,4 +348,82 @@ async fn a_copy_that_can_not_go_on_is_given_up() {
     wait_state(&daemon, 0, "running").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
+}
+
+/// A copy that stands at a request of its first chunk.
+struct Standing {
+    source: Server,
+    target: Server,
+    daemon: Daemon,
+    proxy: Proxy,
+    copying: Child,
+}
+
+impl Standing {
+    async fn at(request: &str) -> Self {
+        let (source, target) = Server::pair(&[], &[]);
+        source
+            .exec(
+                "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT); \
+                 INSERT INTO d.t VALUES (1, 1), (2, 1), (3, 1)",
+            )
+            .await;
+        let daemon = Daemon::builder(&source, &target)
+            .set("target.tls", "disabled")
+            .set("target.get_public_key", true)
+            .start();
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        // Only the copy goes through it: the daemon does not read its file again.
+        let proxy = Proxy::to(target.port);
+        daemon.set("target.port", i64::from(proxy.port));
+        daemon.write_config();
+        proxy.hold(Some(request));
+        let copying = start_copying(&daemon, &["--table", "d.t"]);
+        eventually("the copy stands", DRAIN, async || proxy.is_holding()).await;
+        Self { source, target, daemon, proxy, copying }
+    }
+
+    /// The session of the copy's claim ends. The channel starts, and applies a change of the chunk's rows.
+    async fn is_overtaken(&self) {
+        let Self { source, target, daemon, .. } = self;
+        let claim: u64 = target.value("SELECT IS_USED_LOCK('csa:test')").await;
+        target.exec(&format!("KILL {claim}")).await;
+        source.exec("UPDATE d.t SET v = 2").await;
+        daemon.commanded(&["restart"]);
+        daemon.wait_drained(source, target, DRAIN).await;
+    }
+
+    /// Lets the copy continue, which fails; the channel is in `state` then. The same command again ends well.
+    async fn fails_in(self, state: &str, words: &[&str]) {
+        let Self { source, target, daemon, proxy, copying } = self;
+        proxy.hold(None);
+        assert!(!ends(copying, DRAIN).await, "{}", copy_log(&daemon));
+        let said = copy_log(&daemon);
+        for word in words {
+            assert!(said.contains(word), "{word} is missing in {said}");
+        }
+        wait_state(&daemon, 0, state).await;
+        ends_well(start_copying(&daemon, &["--table", "d.t"]), &daemon).await;
+        wait_state(&daemon, 0, "running").await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        compare(&source, &target).await;
+    }
+}
+
+/// The chunk is read, and its transaction has yet to lock its range.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_of_a_copy_that_has_lost_the_channel_is_not_written() {
+    let copy = Standing::at("SELECT 1 FROM csa.copy_range WHERE").await;
+    copy.is_overtaken().await;
+    copy.fails_in("starting", &["the channel was started", "copy again"]).await;
+}
+
+/// The chunk's transaction is open, as that of a copy whose host is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_that_was_left_behind_does_not_keep_the_channel_from_starting() {
+    let copy = Standing::at("UPDATE csa.copy_range SET left_to_copy=").await;
+    copy.is_overtaken().await;
+    let log = copy.daemon.log();
+    assert!(log.contains("table csa.copy_range"), "{log}");
+    copy.fails_in("starting", &[]).await;
 }

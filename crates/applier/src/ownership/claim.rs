@@ -68,7 +68,10 @@ impl ControlSession {
         let mut session = bookkeeping::connect(target).await?;
         // The lock comes first: of two daemons that start at once, only one goes further.
         locks::take(&mut session, channel, locks::Claimant::new(identity)).await?;
-        let steps = Taking { channel, workers, claim, statement_gtids };
+        // A copy that held the lock until now may have left changes to apply, or ended.
+        let converging = copying::converging(&mut session, channel).await?;
+        let has_ranges = converging.is_some();
+        let steps = Taking { channel, workers, claim, statement_gtids, has_ranges };
         let checkpoint = steps.checkpoint(&mut session, target).await?;
         let servers = steps.record(&mut session, target, &checkpoint.executed).await?;
         info!(
@@ -77,8 +80,6 @@ impl ControlSession {
             executed = %checkpoint.executed.brief(),
             "channel taken"
         );
-        // A copy that held the lock until now may have left changes to apply, or ended.
-        let converging = copying::converging(&mut session, channel).await?;
         // No other session exists yet, so the first generation has no COMMIT to wait for.
         let generation = Generation::default();
         let place = Place::of(&mut session, channel).await?;
@@ -117,13 +118,15 @@ struct Taking<'a> {
     workers: u16,
     claim: &'a ChannelClaim<'a>,
     statement_gtids: bool,
+    /// A copy has noted ranges of tables.
+    has_ranges: bool,
 }
 
 impl Taking<'_> {
     /// Takes the checkpoint over from the daemon that had the channel, or begins one.
     async fn checkpoint(self, session: &mut Session, target: &Target) -> Result<Checkpoint> {
-        let Self { channel, workers, claim, statement_gtids } = self;
-        let ChannelClaim { identity, start, source_executed, standby, .. } = *claim;
+        let Self { channel, claim, statement_gtids, .. } = self;
+        let ChannelClaim { start, source_executed, standby, .. } = *claim;
         // Read before creating our own tables adds to it.
         let provisioned = provisioned(session, target, source_executed).await?;
         checkpoint::create(session).await?;
@@ -153,7 +156,7 @@ impl Taking<'_> {
             // worth waiting for.
             locks::end_workers(session, channel, left).await?;
         }
-        let mut checkpoint = take_rows(session, target, channel, identity, workers, &base).await?;
+        let mut checkpoint = take_rows(session, target, self, &base).await?;
         match target.gtids {
             TargetGtids::Source => {
                 // Only then: later a GTID that the target lacks is one that it has not executed.
@@ -297,33 +300,32 @@ const ROW_WAITS: u32 = 30;
 /// Waits for them while it is known who has them, and that it is none of ours.
 const NAMED_ROW_WAITS: u32 = 2;
 
-/// Adds the workers' rows that are missing and raises the epoch of all. Both wait for the locks of
-/// groups that an earlier daemon still has in flight.
+/// Adds the workers' rows that are missing and raises the epoch of all, and of the ranges of a copy. All wait for the
+/// locks of groups that an earlier daemon still has in flight, or of a copy's chunks.
 ///
 /// # Errors
 /// [`Error::Held`] names a session of others that has rows locked; the start is then tried again.
 async fn take_rows(
     session: &mut Session,
     target: &Target,
-    channel: &str,
-    identity: &str,
-    workers: u16,
+    steps: Taking<'_>,
     base: &Checkpoint,
 ) -> Result<Checkpoint> {
+    let channel = steps.channel;
     let mut attempts = 0;
     loop {
         let mut seen = None;
         let connection = session.id();
         let outcome = tokio::select! {
             biased;
-            outcome = try_take_rows(session, channel, identity, workers, base) => outcome,
+            outcome = try_take_rows(session, steps, base) => outcome,
             never = lock_wait::follow(target, connection, &mut seen) => match never {},
         };
         match outcome {
             Err(error) if error.class() == ErrorClass::Retry && attempts < ROW_WAITS => {
                 attempts += 1;
                 session.run("ROLLBACK").await?;
-                if let Some(found) = seen.filter(|_| attempts >= NAMED_ROW_WAITS) {
+                if let Some(found) = seen.as_ref().filter(|_| attempts >= NAMED_ROW_WAITS) {
                     let what = format!("its start needs {found}");
                     return Err(Error::Held {
                         channel: channel.to_owned(),
@@ -331,10 +333,13 @@ async fn take_rows(
                         by_another: false,
                     });
                 }
-                info!("an earlier daemon's transaction still holds the checkpoint row");
+                info!("an earlier transaction still holds the channel's rows");
                 // It had a whole lock wait timeout to end on its own: its client may be gone.
                 let workers = checkpoint::workers(session, channel).await?;
                 locks::end_workers(session, channel, workers.into_iter()).await?;
+                if let Some(chunks) = seen.filter(copying::is_of_ranges) {
+                    locks::end_holders(session, &chunks).await?;
+                }
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             other => return other,
@@ -342,16 +347,18 @@ async fn take_rows(
     }
 }
 
-/// See [`checkpoint::raise_epoch`]; makes the rows of the workers first.
+/// See [`checkpoint::raise_epoch`]; takes the ranges of a copy, and makes the rows of the workers first.
 async fn try_take_rows(
     session: &mut Session,
-    channel: &str,
-    identity: &str,
-    workers: u16,
+    Taking { channel, workers, claim, has_ranges, .. }: Taking<'_>,
     base: &Checkpoint,
 ) -> Result<Checkpoint> {
+    if has_ranges {
+        // Before anything is applied: a chunk of a copy that has lost the lock, and does not know it, would undo that.
+        copying::take_ranges(session, channel).await?;
+    }
     // Before the epoch is raised, which then is the same in all of them.
     checkpoint::add_rows(session, channel, 0..workers, base).await?;
-    let found = checkpoint::raise_epoch(session, channel, identity).await?;
+    let found = checkpoint::raise_epoch(session, channel, claim.identity).await?;
     found.ok_or_else(|| no_checkpoint(channel))
 }

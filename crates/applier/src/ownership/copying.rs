@@ -24,8 +24,9 @@ use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
 use crate::server::target::Target;
 use csa_scheduler::sequence::Sequence;
-use notes::create_notes;
 pub use notes::{Converging, CopiedTable, CopyRange, CopyState, locked_range, moved_range};
+use notes::{NO_EPOCH, create_notes};
+pub(crate) use notes::{is_of_ranges, take_ranges};
 
 /// An identity that no daemon has, so a session that holds a channel is never taken for our own and
 /// ended.
@@ -40,9 +41,6 @@ pub struct CopyClaim {
     session: Session,
     channel: String,
 }
-
-/// The epoch of ranges that nobody has taken.
-const NO_EPOCH: u64 = 0;
 
 impl CopyClaim {
     /// Takes a channel that has no checkpoint.
@@ -289,11 +287,8 @@ impl CopyClaim {
     /// # Errors
     /// See [`Self::unfinished`].
     pub async fn take_ranges(&mut self) -> Result<(Vec<CopyRange>, u64)> {
+        let epoch = take_ranges(&mut self.session, &self.channel).await?;
         let channel = quote(&self.channel);
-        let unique: Vec<u64> = self.session.rows("SELECT UUID_SHORT()").await?;
-        let epoch = unique.first().copied().unwrap_or(NO_EPOCH);
-        let taken = format!("UPDATE csa.copy_range SET epoch={epoch} WHERE channel={channel}");
-        self.session.run(taken).await?;
         let query = format!(
             "SELECT table_schema, table_name, number, left_to_copy, rows_copied FROM csa.copy_range \
              WHERE channel={channel} ORDER BY 1, 2, 3"

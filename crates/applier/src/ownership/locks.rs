@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use crate::error::{Error, Result};
 use crate::ownership::checkpoint;
 use crate::server::lock_names::{daemon_lock, lock_name, worker_lock};
+use crate::server::lock_wait::FoundLock;
 use crate::server::processes::{Process, process};
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
@@ -264,6 +265,15 @@ pub(crate) async fn end_worker(
         }
     }
     Ok(false)
+}
+
+/// Ends the sessions that hold a lock which only the holder of the channel may have. The caller is that holder.
+pub(crate) async fn end_holders(session: &mut Session, found: &FoundLock) -> Result<()> {
+    for connection in found.holders.iter().filter_map(|holder| holder.connection) {
+        info!(connection, lock = found.lock, "ending a session that was left behind");
+        kill(session, connection).await?;
+    }
+    Ok(())
 }
 
 /// As [`end_workers`]; their transactions have ended when this returns.

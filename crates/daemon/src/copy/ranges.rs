@@ -28,7 +28,7 @@ struct Left {
 /// The statements that make a chunk part of the copy, in the chunk's own transaction.
 #[derive(Debug)]
 pub(super) struct ChunkNote {
-    /// Returns a row, unless another copy has the range or the channel by now.
+    /// Returns a row, unless another copy has the range or the channel by now, or the channel was started.
     pub(super) lock: String,
     /// `None` in a snapshot: the lock is asked for after the rows, since it locks nothing.
     pub(super) update: Option<String>,

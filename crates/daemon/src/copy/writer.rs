@@ -206,7 +206,8 @@ impl TargetWriter {
     /// Inserts rows in one transaction, with the note of a chunk.
     ///
     /// # Errors
-    /// See [`Self::run`]; `table` names the table there. [`CopyError::Refused`] if another copy has taken over.
+    /// See [`Self::run`]; `table` names the table there. [`CopyError::Refused`] if another copy has taken over, or the
+    /// channel was started.
     pub(super) async fn insert(
         &mut self,
         table: &str,
@@ -239,7 +240,8 @@ impl TargetWriter {
         match locked.map_err(|source| self.error(lock, source))?.is_empty() {
             false => Ok(()),
             true => Err(CopyError::Refused(format!(
-                "target {}: another copy of the channel has {table} by now; this one ends",
+                "target {}: the channel was started, or another copy has {table} by now, so this copy ends; copy again, \
+                 which continues",
                 self.address
             ))),
         }

@@ -6,7 +6,11 @@ use csa_provider::sql_text::quote;
 
 use crate::error::Result;
 use crate::ownership::bookkeeping;
+use crate::server::lock_wait::FoundLock;
 use crate::server::session::Session;
+
+/// The epoch of ranges that nobody has taken.
+pub(super) const NO_EPOCH: u64 = 0;
 
 /// A schema and a table in it.
 pub type CopiedTable = (String, String);
@@ -86,8 +90,22 @@ pub(super) async fn create_notes(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// Gives the ranges of a channel an epoch that no other has, and returns it. Waits for a chunk that is being written.
+pub(crate) async fn take_ranges(session: &mut Session, channel: &str) -> Result<u64> {
+    let unique: Vec<u64> = session.rows("SELECT UUID_SHORT()").await?;
+    let epoch = unique.first().copied().unwrap_or(NO_EPOCH);
+    let taken = format!("UPDATE csa.copy_range SET epoch={epoch} WHERE channel={}", quote(channel));
+    session.run(taken).await?;
+    Ok(epoch)
+}
+
+/// Returns true for a lock on ranges of a copy, which only its chunks hold.
+pub(crate) fn is_of_ranges(found: &FoundLock) -> bool {
+    found.lock == "table csa.copy_range"
+}
+
 /// Returns the query that locks a range before a chunk of it is written. It returns no row once another copy has
-/// the ranges, or the range is copied.
+/// the ranges or the channel has been started, or the range is copied.
 #[must_use]
 pub fn locked_range(channel: &str, range: &CopyRange, epoch: u64) -> String {
     format!("SELECT 1 FROM csa.copy_range WHERE {} FOR UPDATE", is_range(channel, range, epoch))
