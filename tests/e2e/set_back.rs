@@ -1,6 +1,6 @@
 //! A source that is restored to an earlier state, and gives the GTIDs that it lost to other transactions.
 
-use csa_tests::{At, Daemon, Gate, Server, compare};
+use csa_tests::{At, Daemon, Gate, Server, compare, eventually};
 
 use crate::{DRAIN, wait_state};
 
@@ -86,6 +86,57 @@ async fn a_source_that_was_restored_to_all_that_was_received_is_followed() {
     gate.close(At::Greeting, 1040, "Too many connections");
     insert(&source, 10..20).await;
     set_back(&source, &gate).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+/// The source has fewer transactions than were received, and then other ones in their place. The channel begins again
+/// while reception still waits for the source, with the relay store open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_copy_of_a_source_that_was_set_back_has_nothing_of_the_old_history() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let gate = Gate::to(source.port);
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.port", i64::from(gate.port))
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .set("relay.sync", "transaction")
+        .set("applier.start_from", "copy")
+        .start();
+    insert(&source, 0..10).await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    saved(&source).await;
+    daemon.commanded(&["pause"]);
+    insert(&source, 10..20).await;
+    let last = source.gtid_executed().await;
+    eventually("all is received", DRAIN, async || {
+        daemon.status()["channels"][0]["received_transaction_set"] == last.as_str()
+    })
+    .await;
+    gate.close(At::Greeting, 1040, "Too many connections");
+    source.stop();
+    source.put_back_data();
+    source.restart();
+    insert(&source, 1000..1005).await;
+    gate.open();
+    eventually("the source is refused", DRAIN, async || {
+        let connection = &daemon.status()["channels"][0]["connection"];
+        connection["last_error_message"].to_string().contains("lacks transactions")
+    })
+    .await;
+    daemon.commanded(&["stop"]);
+    target.exec("DROP DATABASE d; DELETE FROM csa.checkpoint").await;
+    daemon.commanded(&["restart"]);
+    daemon.commanded(&["resume"]);
+    eventually("all is copied", DRAIN, async || {
+        daemon.log().matches("all rows are copied").count() > 1
+    })
+    .await;
+    // It passes the end of the old history.
+    insert(&source, 2000..2030).await;
+    wait_state(&daemon, 0, "running").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 }

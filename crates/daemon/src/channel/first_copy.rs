@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use csa_applier::{Converging, ErrorClass};
+use csa_applier::{Converging, ErrorClass, Pending};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
 use csa_provider::source::{Foreign, PreflightError};
@@ -33,7 +33,7 @@ pub(super) async fn make(
     let options = CopyOptions::of(settings);
     let selection = Replicated::new(&settings.filters);
     let (begin, begun) = watch::channel(None);
-    let observer = Observer { watch, begin };
+    let observer = Observer { watch, reception, begin };
     let copied = tokio::select! {
         copied = copy::copy(&options, &selection, &observer) => copied,
         never = receive(settings, reception, begun) => match never {},
@@ -64,12 +64,17 @@ async fn pauses(controls: &Controls, pace: &Pace) -> Infallible {
 /// Shows a copy, and tells where it begins.
 struct Observer<'a> {
     watch: &'a Watch,
+    reception: &'a Reception,
     begin: watch::Sender<Option<GtidSet>>,
 }
 
 impl CopyObserver for Observer<'_> {
     fn progress(&self, progress: &CopyProgress) {
         self.watch.copying(progress);
+    }
+
+    fn ends_reception(&self) -> Pending<'_, ()> {
+        Box::pin(self.reception.end())
     }
 
     fn begins_after(&self, executed: &GtidSet) {

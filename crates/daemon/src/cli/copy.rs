@@ -14,8 +14,8 @@ use super::verify::{chosen_with_target, reader};
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{
-    Cancelled, Copier, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, MovingTable,
-    Pace, PlannedCopy, PlannedTable, sources,
+    Cancelled, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, MovingTable, Pace,
+    PlannedCopy, PlannedTable, sources,
 };
 use crate::host::{Failure, runtime};
 use crate::verify::{Replicated, STATE_FILE, abandoned_ended};
@@ -70,11 +70,7 @@ pub(super) fn options(
 ) -> Result<CopyOptions, Failure> {
     let user = arguments.source_user.as_deref();
     let source = reader(channel, user, arguments.source_password_file.as_deref())?;
-    let mut options = CopyOptions {
-        sources: sources(&source),
-        copier: Copier::Command,
-        ..CopyOptions::of(channel)
-    };
+    let mut options = CopyOptions { sources: sources(&source), ..CopyOptions::of(channel) };
     options.lanes = arguments.lanes.unwrap_or(options.lanes);
     options.compares = channel.copy.verify && !arguments.no_verify;
     if let Some(rows_per_second) = arguments.rows_per_second {

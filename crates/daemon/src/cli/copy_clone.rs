@@ -11,7 +11,7 @@ use super::copy::options;
 use super::output::say;
 use super::verify::chosen_with_target;
 use crate::config::Config;
-use crate::copy::{CloneOptions, CloneSummary, Copier, clone, empty_relay_store};
+use crate::copy::{CloneOptions, CloneSummary, clone, empty_relay_store};
 use crate::host::{Failure, runtime};
 
 /// Makes the target of one channel a clone of its source.
@@ -41,7 +41,7 @@ pub(crate) fn copy_clone(
     let options = CloneOptions { source, target, account };
     let tell = |text: &str| eprintln!("{}", one_line(text));
     let cloned = runtime()?.block_on(async {
-        empty_relay_store(&settings.relay, Copier::Command).await?;
+        empty_relay_store(&settings.relay).await?;
         clone(&options, &tell).await
     });
     let cloned = cloned

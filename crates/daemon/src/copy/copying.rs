@@ -78,7 +78,9 @@ impl<'a> Copying<'a> {
         let begins = begin::begin(options, selection, dropped, watcher, &mut sources, last_look);
         let mut begun = keeping(claim, begins).await?;
         if let Some(relay) = &options.relay {
-            empty_relay_store(relay, options.copier).await?;
+            // An open store may have been received from a source that has another history since.
+            report.observer.ends_reception().await;
+            empty_relay_store(relay).await?;
         }
         report.observer.begins_after(&begun.executed);
         report.show(CopyStep::Tables, &begun.plan, None);

@@ -12,7 +12,6 @@ use super::error::CopyError;
 use super::options::{ChunkLimits, CopyObserver, CopyOptions};
 use super::pace::Pace;
 use super::progress::CopyProgress;
-use super::relay::Copier;
 use crate::config::ThrottleBy;
 use crate::verify::{EveryTable, TableName};
 
@@ -62,7 +61,6 @@ impl DrivenCopy {
             source_slowdown: Duration::ZERO,
             limits,
             relay: None,
-            copier: Copier::Daemon,
             compares: true,
         };
         Self { options }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{Target, TargetGtids, TargetOptions};
+use csa_applier::{Pending, Target, TargetGtids, TargetOptions};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
 use csa_provider::source::SourceOptions;
@@ -13,7 +13,6 @@ use csa_relaystore::disk::RelayStoreOptions;
 use super::error::{CopyError, Result};
 use super::pace::Pace;
 use super::progress::CopyProgress;
-use super::relay::Copier;
 use crate::config::{ChannelSettings, ThrottleBy};
 use crate::throttle::HealthLimit;
 use crate::verify::{VerifySession, source_servers};
@@ -36,7 +35,6 @@ pub(crate) struct CopyOptions {
     pub(crate) limits: ChunkLimits,
     /// The channel's relay store, which a new copy empties.
     pub(crate) relay: Option<RelayStoreOptions>,
-    pub(crate) copier: Copier,
     /// A copy of one snapshot ends with a comparison of all rows.
     pub(crate) compares: bool,
 }
@@ -79,7 +77,6 @@ impl CopyOptions {
             source_slowdown: settings.copy.source_slowdown.0,
             limits: ChunkLimits::default(),
             relay: Some(settings.relay.clone()),
-            copier: Copier::Daemon,
             // The channel compares once it runs.
             compares: false,
         }
@@ -114,6 +111,11 @@ pub(crate) struct CopySummary {
 pub(crate) trait CopyObserver: Sync {
     /// Shows how far the copy is.
     fn progress(&self, progress: &CopyProgress);
+
+    /// A new copy begins: ends what this process receives for the channel, so that its relay store can be emptied.
+    fn ends_reception(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// Tells after which transactions the channel will follow the source.
     fn begins_after(&self, executed: &GtidSet);

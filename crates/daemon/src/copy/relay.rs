@@ -1,35 +1,75 @@
 //! The relay store of a channel whose target is made again.
 
+use std::time::Duration;
+
 use csa_relaystore::disk::{Error, RelayStoreOptions};
 
 use super::error::{CopyError, Result};
 use crate::host;
 
-/// The program that copies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Copier {
-    /// The daemon that receives, so that an open store is its own, of this copy.
-    Daemon,
-    Command,
-}
+/// Attempts while the store is open: a reader may have one that was just closed a moment longer.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Empties the store. What it holds was received before the copy began, and where the source has another history since,
 /// a part of it would seem to follow from the copy.
 ///
 /// # Errors
 /// Something receives into it, or it can't be emptied.
-pub(crate) async fn empty_relay_store(options: &RelayStoreOptions, copier: Copier) -> Result<()> {
+pub(crate) async fn empty_relay_store(options: &RelayStoreOptions) -> Result<()> {
     if !options.directory.exists() {
         return Ok(());
     }
-    match host::empty_relay_store(options).await {
-        Ok(()) => Ok(()),
-        Err(Error::Locked { .. }) if copier == Copier::Daemon => Ok(()),
-        Err(error @ Error::Locked { .. }) => Err(CopyError::Refused(format!(
-            "{error}: the channel receives what the copy has already; run csa-daemon stop --receiving first"
-        ))),
-        Err(error) => Err(CopyError::Refused(format!(
-            "the channel's relay store can't be emptied: {error}; copy as the user of the daemon"
-        ))),
+    let mut emptied = host::empty_relay_store(options).await;
+    for _ in 1..ATTEMPTS {
+        if !matches!(emptied, Err(Error::Locked { .. })) {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+        emptied = host::empty_relay_store(options).await;
+    }
+    emptied.map_err(|error| {
+        CopyError::Refused(match error {
+            Error::Locked { .. } => format!(
+                "{error}: the channel receives what the copy has already; run csa-daemon stop --receiving first"
+            ),
+            error => format!(
+                "the channel's relay store can't be emptied: {error}; copy as the user of the daemon"
+            ),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use csa_provider::binlog::GtidSet;
+    use csa_relaystore::disk::{RealFs, SyncPolicy};
+    use csa_relaystore::opening::RelayStore;
+
+    use super::*;
+
+    /// The daemon ends its own reception first.
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_stays_open_is_not_taken_for_an_empty_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = RelayStoreOptions {
+            directory: directory.path().join("relay"),
+            segment_size: 1 << 20,
+            space_limit: 0,
+            min_free_disk: 0,
+            sync: SyncPolicy::Os,
+            archived: false,
+            tail_bytes: RelayStoreOptions::TAIL_BYTES,
+            frame_bytes: RelayStoreOptions::FRAME_BYTES,
+            wake_bytes: RelayStoreOptions::WAKE_BYTES,
+            files: Arc::new(RealFs),
+        };
+        let (store, _) = RelayStore::open(options.clone(), &GtidSet::new()).unwrap();
+        let error = empty_relay_store(&options).await.unwrap_err().to_string();
+        assert!(error.contains("csa-daemon stop --receiving"), "{error}");
+        drop(store);
+        empty_relay_store(&options).await.unwrap();
     }
 }
