@@ -427,3 +427,14 @@ async fn a_chunk_that_was_left_behind_does_not_keep_the_channel_from_starting() 
     assert!(log.contains("table csa.copy_range"), "{log}");
     copy.fails_in("starting", &[]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_is_stopped_during_a_round_stays_so() {
+    for (command, code) in [(&["stop"][..], 1), (&["stop", "--receiving"], 0)] {
+        let copy = Standing::at("UPDATE csa.copy_range SET left_to_copy=").await;
+        let said = copy.daemon.command(command);
+        assert_eq!(said.code, Some(code), "{said:?}");
+        let words = ["another command has stopped it since", "run the same command again"];
+        copy.fails_in("stopped", &words).await;
+    }
+}

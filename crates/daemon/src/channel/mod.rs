@@ -33,5 +33,5 @@ pub(crate) use live_settings::{
 };
 pub(crate) use overlap::overlap;
 pub(crate) use refusal::Refusal;
-pub(crate) use supervisor::Supervisor;
+pub(crate) use supervisor::{Stopped, Supervisor};
 pub(crate) use traced::Traced;

@@ -28,6 +28,7 @@ use super::traced::Traced;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::host::logging::channel_span;
+use crate::host::now_micros;
 use crate::notify::{Tally, WatchedChannel};
 use crate::observe::view::{ChannelState, ChannelView, VerifyView};
 
@@ -94,6 +95,17 @@ struct RunState {
     life: Option<Life>,
     /// Result of the last run.
     outcome: Result<(), String>,
+    /// The number of the last stop that was asked for.
+    stops: u64,
+}
+
+/// The end of a channel's run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopped {
+    /// All running groups finished.
+    pub(crate) drained: bool,
+    /// The number of the last stop.
+    pub(crate) number: u64,
 }
 
 /// A run of the channel.
@@ -133,7 +145,12 @@ impl Supervisor {
                 started_with: Mutex::new(Arc::clone(&settings)),
                 next: Mutex::new(settings),
             },
-            state: AsyncMutex::new(RunState { life: None, outcome: Ok(()) }),
+            state: AsyncMutex::new(RunState {
+                life: None,
+                outcome: Ok(()),
+                // No stop of an earlier process has a number of this one.
+                stops: now_micros(),
+            }),
             enders: watch::Sender::new(0),
             process: ProcessEnd { stop, kill },
             hindrance: Hindrance::default(),
@@ -358,17 +375,25 @@ impl Supervisor {
         state.life = Some(Life { stop, kill, task });
     }
 
-    /// Lets running groups finish for at most `patience`, then gives up the rest. Returns whether
-    /// all finished. Reception continues unless `all` is set.
+    /// Lets running groups finish for at most `patience`, then gives up the rest. Reception continues unless `all` is
+    /// set. A stop of a channel that is stopped already has a number, too, unless that `may_be_stopped`.
     ///
     /// # Errors
     /// The channel does not run.
-    pub(crate) async fn stop(&self, patience: Duration, all: bool) -> Done<bool> {
+    pub(crate) async fn stop(
+        &self,
+        patience: Duration,
+        all: bool,
+        may_be_stopped: bool,
+    ) -> Done<Stopped> {
         let mut state = self.state_to_end().await;
         let alive = state.is_alive();
         // Reception that has ended for good holds the relay store, which a copy empties.
         let holds = all && self.reception.holds_store().await;
-        if !alive && !holds {
+        if alive || holds || !may_be_stopped {
+            state.stops += 1;
+        }
+        if !alive && !holds && !may_be_stopped {
             return Err(self.not_running("restart it to resume"));
         }
         // The applier first: a store that it still reads stays locked, and the next start would
@@ -377,16 +402,27 @@ impl Supervisor {
         if all {
             self.end_reception().await;
         }
-        Ok(drained)
+        Ok(Stopped { drained, number: state.stops })
     }
 
-    /// Stops the channel if it runs, and starts it; with `all`, reception restarts too.
+    /// Stops the channel if it runs, and starts it; with `all`, reception restarts too. Returns whether all running
+    /// groups finished.
     ///
     /// # Errors
-    /// The daemon is stopping.
-    pub(crate) async fn restart(&self, patience: Duration, all: bool) -> Done<bool> {
+    /// The daemon is stopping, or somebody has stopped the channel since the stop `if_stopped_by`.
+    pub(crate) async fn restart(
+        &self,
+        patience: Duration,
+        all: bool,
+        if_stopped_by: Option<u64>,
+    ) -> Done<bool> {
         let mut state = self.state.lock().await;
         self.check_present()?;
+        // Somebody who wants it to run has started one that does.
+        if !state.is_alive() && if_stopped_by.is_some_and(|number| number != state.stops) {
+            let error = format!("channel {}: another command has stopped it since", self.name);
+            return Err(Refusal::state(error, "restart it to resume"));
+        }
         let drained = !state.is_alive() || self.end(&mut state, patience).await;
         if all {
             self.end_reception().await;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use csa_provider::server::visible::one_line;
+use serde_json::json;
 use tokio::runtime::Runtime;
 
 use super::arguments::{Admin, CopyArguments};
@@ -116,14 +117,14 @@ fn round(
     screen: &CopyScreen,
 ) -> Result<RoundEnd, Failure> {
     let selection = Replicated::new(&settings.filters);
-    let was_stopped = running.map(RunningChannel::stop).transpose()?;
+    let stopped = running.map(RunningChannel::stop).transpose()?;
     let time = running.map(|_| ROUND);
     let copied = runtime.block_on(copy_again(options, &selection, time, screen));
     // A channel that somebody stopped stays so if nothing was copied.
-    if let Some(running) = running
-        && (copied.is_ok() || was_stopped == Some(false))
+    if let Some((running, stopped)) = running.zip(stopped)
+        && (copied.is_ok() || !stopped.was_before)
     {
-        running.command("restart")?;
+        running.restart(&stopped)?;
     }
     copied.map_err(|error| {
         screen.clear();
@@ -143,21 +144,34 @@ struct RunningChannel {
     channel: String,
 }
 
+/// The stop of a channel for a round.
+struct StoppedForRound {
+    /// It was stopped before.
+    was_before: bool,
+    /// The number of its last stop.
+    number: Option<u64>,
+}
+
 impl RunningChannel {
-    fn command(&self, command: &str) -> Result<CommandView, Failure> {
-        control::command(&self.client, &self.channel, command)
+    fn command(&self, command: &str, body: &serde_json::Value) -> Result<CommandView, Failure> {
+        control::post(&self.client, &self.channel, command, body)
     }
 
-    /// Stops the channel; one that has failed does not run. Returns true if it was stopped before.
-    fn stop(&self) -> Result<bool, Failure> {
-        match self.view()?.state {
-            ChannelState::Stopped => Ok(true),
-            ChannelState::Failed => Ok(false),
-            _ => {
-                self.command("stop")?;
-                Ok(false)
-            }
-        }
+    /// Stops the channel; one that has failed may still try to start.
+    fn stop(&self) -> Result<StoppedForRound, Failure> {
+        let state = self.view()?.state;
+        let may_be_stopped = matches!(state, ChannelState::Stopped | ChannelState::Failed);
+        let stopped = self.command("stop", &json!({ "may_be_stopped": may_be_stopped }))?;
+        let was_before = state == ChannelState::Stopped;
+        Ok(StoppedForRound { was_before, number: stopped.stop_number })
+    }
+
+    /// Starts the channel after a round, unless somebody has stopped it meanwhile.
+    fn restart(&self, stopped: &StoppedForRound) -> Result<(), Failure> {
+        let restarted = self.command("restart", &json!({ "if_stopped_by": stopped.number }));
+        restarted.map(drop).map_err(|error| {
+            Failure::Runtime(format!("{error}; run the same command again, which continues"))
+        })
     }
 
     fn view(&self) -> Result<ChannelView, Failure> {

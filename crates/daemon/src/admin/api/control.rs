@@ -16,7 +16,7 @@ use tracing::info;
 
 use super::error::ApiError;
 use super::request::{Shared, channel, read};
-use crate::channel::{CHANNEL_SETTINGS, Paused, SetCommand, Supervisor};
+use crate::channel::{CHANNEL_SETTINGS, Paused, SetCommand, Stopped, Supervisor};
 use crate::config::parse_until;
 use crate::daemon::{DAEMON_SETTINGS, Reload};
 use crate::host::{Sender, now_micros};
@@ -24,7 +24,7 @@ use crate::observe::view::{ChangedView, CommandView, ReloadView};
 
 type JsonAnswer<T> = Result<Json<T>, ApiError>;
 
-/// Options of a stop.
+/// Options of a stop, or of a restart.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct StopRequest {
@@ -34,6 +34,10 @@ struct StopRequest {
     now: bool,
     /// Time limit for running groups; `stop_timeout` by default.
     timeout_seconds: Option<u32>,
+    /// A stop of a channel that is stopped already is no error, and has no number of its own.
+    may_be_stopped: bool,
+    /// Restart only if this was the last stop.
+    if_stopped_by: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -99,15 +103,21 @@ async fn end_run(
     command: &'static str,
 ) -> JsonAnswer<CommandView> {
     let channel = channel(&daemon, name)?;
-    let (patience, all) = patience(&daemon, body)?;
+    let request: StopRequest = if body.is_empty() { StopRequest::default() } else { read(body)? };
+    let patience = patience(&daemon, &request);
     log_command(&channel, command, &sender);
     to_its_end(async move {
-        let drained = match command {
-            RESTART => channel.restart(patience, all).await?,
-            _ => channel.stop(patience, all).await?,
+        let StopRequest { all, may_be_stopped, if_stopped_by, .. } = request;
+        let (drained, stop_number) = match command {
+            RESTART => (channel.restart(patience, all, if_stopped_by).await?, None),
+            _ => {
+                let Stopped { drained, number } =
+                    channel.stop(patience, all, may_be_stopped).await?;
+                (drained, Some(number))
+            }
         };
         daemon.record(&channel, &sender, command, words(drained, all)).await;
-        Ok(view(&channel, drained))
+        Ok(CommandView { stop_number, ..view(&channel, drained) })
     })
     .await
 }
@@ -211,15 +221,13 @@ async fn to_its_end<T: Send + 'static>(
     Ok(Json(done?))
 }
 
-/// Returns the time that running groups have, and whether reception ends too.
-fn patience(daemon: &Shared, body: &[u8]) -> Result<(Duration, bool), ApiError> {
-    let request: StopRequest = if body.is_empty() { StopRequest::default() } else { read(body)? };
-    let patience = match request {
+/// Returns the time that running groups have.
+fn patience(daemon: &Shared, request: &StopRequest) -> Duration {
+    match *request {
         StopRequest { now: true, .. } => Duration::ZERO,
         StopRequest { timeout_seconds: Some(seconds), .. } => Duration::from_secs(seconds.into()),
         StopRequest { timeout_seconds: None, .. } => daemon.stop_timeout(),
-    };
-    Ok((patience, request.all))
+    }
 }
 
 fn view(channel: &Supervisor, drained: bool) -> CommandView {
@@ -230,6 +238,7 @@ fn view(channel: &Supervisor, drained: bool) -> CommandView {
         state_detail: view.state_detail,
         drained,
         applied_transaction_set: view.applied_transaction_set,
+        stop_number: None,
     }
 }
 

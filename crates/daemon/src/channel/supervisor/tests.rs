@@ -135,7 +135,7 @@ async fn a_skip_that_waits_for_its_target_gives_way_to_whatever_ends_the_channel
         }
         let begun = tokio::time::Instant::now();
         match ends {
-            "stop" => assert!(channel.stop(limit, false).await.is_err(), "nothing runs"),
+            "stop" => assert!(channel.stop(limit, false, false).await.is_err(), "nothing runs"),
             "hand-over" => channel.give_away(limit).await,
             "removal" => assert!(channel.remove(limit).await),
             "SIGTERM" => stop.cancel(),
@@ -155,7 +155,7 @@ async fn a_channel_that_was_stopped_has_not_reached_its_end() {
     let Alone { channel, stop, _folder } = Alone::new(1, "");
     channel.start().await;
     channel.controls().set_until(Some(Until::BeforeTime(1))).expect("not past");
-    channel.stop(Duration::from_secs(10), false).await.expect("it ran");
+    channel.stop(Duration::from_secs(10), false, false).await.expect("it ran");
     assert_eq!(channel.view().state, ChannelState::Stopped);
     assert!(!channel.has_stopped_at_end());
     stop.cancel();

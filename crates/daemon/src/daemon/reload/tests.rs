@@ -22,7 +22,7 @@ async fn a_channel_that_was_stopped_after_the_plan_stays_stopped() {
         daemon.plan_channels(channels, &config, how, &mut plan);
         assert_eq!(plan.restarted.len(), 1);
         if is_stopped {
-            channel.stop(std::time::Duration::from_secs(10), false).await.expect("it ran");
+            channel.stop(std::time::Duration::from_secs(10), false, false).await.expect("it ran");
         }
         let view = daemon.carry_out(plan, &config.daemon).await;
         let restarted: Vec<_> = view.restarted.iter().map(|one| one.settings.join(",")).collect();
@@ -35,7 +35,7 @@ async fn a_channel_that_was_stopped_after_the_plan_stays_stopped() {
     assert_eq!(reload("5s", false).await, (key.clone(), String::new()));
     assert_eq!(reload("6s", true).await, (String::new(), key));
     assert_eq!(channel.view().state, ChannelState::Stopped);
-    assert!(channel.stop(std::time::Duration::ZERO, false).await.is_err(), "nothing runs");
+    assert!(channel.stop(std::time::Duration::ZERO, false, false).await.is_err(), "nothing runs");
 
     // The next start has the settings that waited for it.
     channel.start().await;

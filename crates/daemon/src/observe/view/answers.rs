@@ -102,6 +102,9 @@ pub(crate) struct CommandView {
     /// Running groups have finished; otherwise they were given up, or still run.
     pub(crate) drained: bool,
     pub(crate) applied_transaction_set: String,
+    /// The number of a stop, which a restart may name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stop_number: Option<u64>,
 }
 
 /// Result of a wait for transactions.
