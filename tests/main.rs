@@ -115,6 +115,8 @@ mod server_settings;
 mod set_back;
 #[path = "e2e/several.rs"]
 mod several;
+#[path = "e2e/shortages.rs"]
+mod shortages;
 #[path = "e2e/sql_executor.rs"]
 mod sql_executor;
 #[path = "e2e/sql_status.rs"]

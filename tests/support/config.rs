@@ -1,12 +1,42 @@
 //! The daemon's configuration file for tests.
 
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use toml::{Table, Value};
 
 use crate::{Daemon, Server};
+
+/// The place to which a daemon logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogSink {
+    /// A file that tests read.
+    #[default]
+    File,
+    /// A disk without space.
+    FullDisk,
+    /// A pipe whose reader has ended.
+    ClosedPipe,
+}
+
+impl LogSink {
+    pub(crate) fn open(self, file: &Path) -> OwnedFd {
+        let path = match self {
+            Self::File => file,
+            Self::FullDisk => Path::new("/dev/full"),
+            Self::ClosedPipe => {
+                let (_, writer) = std::io::pipe().expect("a pipe");
+                return writer.into();
+            }
+        };
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        opened.expect("opening the log").into()
+    }
+}
 
 /// Builds a configuration: test defaults, then the keys that the test sets.
 #[derive(Debug, Clone)]
@@ -18,6 +48,7 @@ pub struct DaemonBuilder {
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) umask: Option<u32>,
     pub(crate) is_on_disk: bool,
+    pub(crate) log: LogSink,
     appended: String,
     state_dir_is_set: bool,
 }
@@ -38,6 +69,7 @@ impl DaemonBuilder {
             environment: Vec::new(),
             umask: None,
             is_on_disk: false,
+            log: LogSink::default(),
             appended: String::new(),
             state_dir_is_set: false,
         };
@@ -123,6 +155,13 @@ impl DaemonBuilder {
     #[must_use]
     pub fn umask(mut self, umask: u32) -> Self {
         self.umask = Some(umask);
+        self
+    }
+
+    /// Gives its standard output and error another place than the file of the log.
+    #[must_use]
+    pub fn log_to(mut self, log: LogSink) -> Self {
+        self.log = log;
         self
     }
 

@@ -4,7 +4,7 @@ mod commands;
 mod refusal;
 mod signals;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -183,8 +183,7 @@ impl Daemon {
             .expect("writing the configuration");
         fs::set_permissions(&config, fs::Permissions::from_mode(0o600))
             .expect("setting the configuration's mode");
-        let log = OpenOptions::new().create(true).append(true).open(self.log_path());
-        let log: File = log.expect("opening the log");
+        let log = builder.log.open(&self.log_path());
         let mut command = match builder.umask {
             None => Command::new(Self::executable()),
             Some(umask) => {
@@ -200,7 +199,7 @@ impl Daemon {
             .arg("run")
             .envs(builder.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("the log a second time"))
+            .stdout(Stdio::from(log.try_clone().expect("the log a second time")))
             .stderr(log)
             // Ctrl-C is for this process, which then ends the daemon.
             .process_group(0)

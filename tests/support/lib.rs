@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 pub use clients::{Clients, MakeTransaction};
 pub use clock::Clock;
 pub use comparison::{Compare, Compared, Difference, compare};
-pub use config::{DaemonBuilder, free_port};
+pub use config::{DaemonBuilder, LogSink, free_port};
 pub use daemon::{Daemon, Said};
 pub use etcd::{Etcd, EtcdTls};
 pub use fake_server::FakeServer;

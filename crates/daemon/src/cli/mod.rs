@@ -80,7 +80,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("csa-daemon: {}", one_line(&failure.to_string()));
+            output::complain(&one_line(&failure.to_string()));
             ExitCode::from(&failure)
         }
     }

@@ -1,6 +1,6 @@
 //! Printing for readers that may leave, like `head`.
 
-use std::io::{ErrorKind, Write as _, stdout};
+use std::io::{ErrorKind, Write as _, stderr, stdout};
 
 use crate::host::Failure;
 
@@ -20,8 +20,14 @@ pub(crate) fn print(text: &str) -> Result<bool, Failure> {
 /// Prints a line. What can't be printed is lost: the exit code of the command counts.
 pub(crate) fn line(text: &str) {
     if let Err(failure) = print(&format!("{text}\n")) {
-        eprintln!("csa-daemon: {failure}");
+        complain(&failure.to_string());
     }
+}
+
+/// Prints a failure as a line of its own. Unlike `eprintln!`, which panics where standard error takes nothing, it keeps
+/// the exit code.
+pub(crate) fn complain(failure: &str) {
+    let _ = stderr().write_all(format!("csa-daemon: {failure}\n").as_bytes());
 }
 
 /// Like `println!`, which panics when its reader has left.

@@ -3,6 +3,7 @@
 mod format;
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use csa_provider::server::visible::one_line;
 use parking_lot::Mutex;
@@ -12,6 +13,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use super::failure::Failure;
 pub(crate) use format::{LogFormat, channel_span};
 use format::{SPANS, SpanFields};
+
+/// Lines that the log did not take.
+static LOST_LINES: AtomicU64 = AtomicU64::new(0);
 
 type ReloadFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
@@ -67,6 +71,8 @@ pub(crate) fn init(filter: &str, format: LogFormat) -> Result<LogFilter, Failure
         .with_env_filter(filter)
         .with_writer(|| Escaping(std::io::stderr()))
         .with_ansi(false)
+        // It would print its own trouble with eprintln, which panics where the log takes nothing.
+        .log_internal_errors(false)
         .fmt_fields(SpanFields)
         .event_format(format)
         .with_filter_reloading();
@@ -77,8 +83,13 @@ pub(crate) fn init(filter: &str, format: LogFormat) -> Result<LogFilter, Failure
     Ok(LogFilter { current, reload: Box::new(reload) })
 }
 
+/// Returns the number of lines that the log did not take, since the process began.
+pub(crate) fn lost_lines() -> u64 {
+    LOST_LINES.load(Ordering::Relaxed)
+}
+
 /// Keeps one event on one line: the subscriber writes an event at once, and servers' texts in it
-/// may hold anything.
+/// may hold anything. A full disk or a collector that has ended costs lines, never what logs them.
 struct Escaping<W>(W);
 
 impl<W: Write> Write for Escaping<W> {
@@ -88,12 +99,15 @@ impl<W: Write> Write for Escaping<W> {
             Some(text) => (text, "\n"),
             None => (&*text, ""),
         };
-        self.0.write_all(format!("{}{end}", one_line(text)).as_bytes())?;
+        if self.0.write_all(format!("{}{end}", one_line(text)).as_bytes()).is_err() {
+            LOST_LINES.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        let _ = self.0.flush();
+        Ok(())
     }
 }
 
@@ -148,6 +162,26 @@ mod tests {
                 assert_eq!(event["fields"]["error"], forged);
             }
         }
+    }
+
+    #[test]
+    fn a_log_that_takes_nothing_costs_its_lines_only() {
+        struct Full;
+
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+        }
+
+        let before = lost_lines();
+        Escaping(Full).write_all(b"a line\n").expect("what logs continues");
+        Escaping(Full).flush().expect("what logs continues");
+        assert_eq!(lost_lines(), before + 1);
     }
 
     #[test]

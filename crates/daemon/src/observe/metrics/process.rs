@@ -7,6 +7,7 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
 use super::{Result, Scrape};
+use crate::host::logging;
 
 /// The process as `/proc/self/stat` shows it (proc_pid_stat(5)).
 #[derive(Debug, PartialEq, Eq)]
@@ -44,6 +45,10 @@ fn machine_started(text: &str) -> Option<u64> {
 impl Scrape {
     /// Sets the metrics of the process; values that can't be read are absent.
     pub(super) fn process(&self) -> Result<()> {
+        let help = "Lines that the log did not take.";
+        self.counter("csa_log_lines_lost_total", help, &[])?
+            .with_label_values::<&str>(&[])
+            .inc_by(logging::lost_lines());
         let ticks = clock_ticks_per_second() as f64;
         let read = |path| fs::read_to_string(path).ok();
         if let Some(stat) = read("/proc/self/stat").as_deref().and_then(Stat::parse) {
