@@ -280,18 +280,22 @@ impl Reception {
             };
             // The last change may be unsaved.
             kept.save().await;
-            if let Err(end) = outcome {
-                let error = &end.error;
-                error!(%error, "reception ended; what was received is still applied");
+            let error = outcome.err().map(|end| {
+                let error = Arc::clone(&end.error);
                 if spool.received_so_far() != before {
                     pauses.lock().restart();
                 }
                 // The inlet is gone, and with it the writer: a reader that sees this end finds in
                 // the store all that was received before it.
                 ended.send_replace(Some(end));
-            }
+                error
+            });
             source.disconnected();
             shown.reception_over();
+            // Last, so that nothing of the log's can keep the end from those who wait for it.
+            if let Some(error) = error {
+                error!(%error, "reception ended; what was received is still applied");
+            }
         };
         let task = Some(tokio::spawn(received_until_stopped.in_current_span()));
         let archive = uploader.map(|uploader| archive(uploader, &received, &halt));
