@@ -1,4 +1,5 @@
 use csa_provider::binlog::Gtid;
+use csa_relaystore::disk::Error as Stored;
 
 /// The reason a transaction could not be admitted.
 #[derive(Debug, thiserror::Error)]
@@ -24,21 +25,29 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the damage of the relay store because of which a transaction could not be read.
+    /// Returns the error of the relay store because of which a transaction could not be read: damage, or a disk that
+    /// fails. It says nothing about the transaction.
+    #[must_use]
+    pub fn store_error(&self) -> Option<&Stored> {
+        let Self::Unreadable { source, .. } = self else { return None };
+        let of_store =
+            |error: &&Stored| matches!(error, Stored::Damaged { .. } | Stored::Io { .. });
+        source.downcast_ref().filter(of_store)
+    }
+
+    /// Returns [`Self::store_error`].
     ///
     /// # Errors
     /// Any other error, as it was.
-    pub fn into_damage(self) -> std::result::Result<csa_relaystore::disk::Error, Self> {
+    pub fn into_store_error(self) -> std::result::Result<Stored, Self> {
+        if self.store_error().is_none() {
+            return Err(self);
+        }
         match self {
-            Self::Unreadable { gtid, source } => {
-                match source.downcast::<csa_relaystore::disk::Error>() {
-                    Ok(error) if matches!(*error, csa_relaystore::disk::Error::Damaged { .. }) => {
-                        Ok(*error)
-                    }
-                    Ok(error) => Err(Self::Unreadable { gtid, source: error }),
-                    Err(source) => Err(Self::Unreadable { gtid, source }),
-                }
-            }
+            Self::Unreadable { gtid, source } => match source.downcast() {
+                Ok(error) => Ok(*error),
+                Err(source) => Err(Self::Unreadable { gtid, source }),
+            },
             other => Err(other),
         }
     }

@@ -81,7 +81,7 @@ impl IntakeObserver for Observer {
 
 /// A running intake, and the other ends of its parts.
 struct Bench {
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     store: RelayStore,
     inlet: RelayInlet,
     memory: EventMemory,
@@ -118,7 +118,7 @@ impl Bench {
             RawEvent::trusted(format_description().raw().clone(), ChecksumAlgorithm::Crc32);
         inlet.append(format.expect("well-formed"), Placement::Outside).await.expect("room");
         Self {
-            _directory: directory,
+            directory,
             store,
             inlet,
             memory: EventMemory::new(1 << 20),
@@ -304,6 +304,28 @@ async fn reception_that_ended_ends_it_after_everything_received() {
     assert_eq!((bench.handed_over().await.0, bench.handed_over().await.0), (1, 2));
     let end = bench.ended().await;
     assert!(matches!(&end, IntakeEnd::Reception(end) if end.gtid == Some(gtid(3))), "{end:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_that_cannot_be_opened_is_no_fault_of_the_transaction_in_it() {
+    let mut bench = Bench::new().await;
+    // So little that the transaction stays in its segment.
+    bench.memory.set_limit(400);
+    bench.delay.send_replace(Duration::from_secs(3600));
+    bench.start();
+    bench.begun(1, "BEGIN").await;
+    bench.end(event(EventType::XID, &[0; 8])).await;
+    bench.nothing().await;
+    assert!(!bench.observer.0.lock().is_empty(), "it was read, and is held back");
+    for file in std::fs::read_dir(bench.directory.path()).expect("a folder") {
+        let path = file.expect("a file").path();
+        if std::fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
+            std::fs::remove_file(path).expect("removed");
+        }
+    }
+    bench.delay.send_replace(Duration::ZERO);
+    let end = bench.ended().await;
+    assert!(matches!(end, IntakeEnd::Unreadable(_)), "{end:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
