@@ -73,6 +73,7 @@ impl Error {
                 ErrorClass::Stop => ErrorClass::Slow,
                 class => class,
             },
+            Self::Keys { error, .. } => error.class(),
             Self::Transaction { code, .. } => match class_of_code(*code) {
                 ErrorClass::Slow => ErrorClass::Slow,
                 // It was repeated already, without success.
@@ -93,6 +94,8 @@ impl Error {
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Transaction { .. } => self.class() == ErrorClass::Slow,
+            // Reading definitions again does no harm.
+            Self::Keys { error, .. } => error.may_pass(),
             Self::Target { .. }
             | Self::Timeout { .. }
             | Self::Silent { .. }
@@ -131,6 +134,7 @@ impl Error {
 
 #[cfg(test)]
 mod tests {
+    use csa_provider::binlog::Gtid;
     use csa_provider::seams::SystemChance;
     use csa_provider::server::link::{Opening, RULES};
 
@@ -170,6 +174,24 @@ mod tests {
             assert_ne!(error.class(), ErrorClass::Stop, "{code}");
             assert!(!error.is_of_transaction() && error.may_pass(), "{code}");
         }
+    }
+
+    #[test]
+    fn definitions_that_cannot_be_read_are_read_again() {
+        let gtid: Gtid = "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".parse().expect("a GTID");
+        let codes = RULES.iter().flat_map(|rule| rule.errors).map(|(code, _)| *code);
+        for code in codes.chain([UNKNOWN]) {
+            let refusal =
+                csa_scheduler::error::Error::Keys { gtid: gtid.clone(), source: met(code).into() };
+            let error = Error::from(refusal);
+            let class = met(code).class();
+            assert_eq!((error.class(), error.code()), (class, Some(code)));
+            assert!(error.may_pass() && !error.is_of_transaction(), "{code}");
+            assert_eq!(error.gtid().is_none(), class == ErrorClass::Slow, "{code}");
+            assert!(error.to_string().contains(":5: reading the keys"), "{error}");
+        }
+        let source = Error::Stopping.into();
+        assert!(!Error::from(csa_scheduler::error::Error::Keys { gtid, source }).may_pass());
     }
 
     #[test]

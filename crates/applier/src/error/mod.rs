@@ -132,7 +132,14 @@ pub enum Error {
     #[error("transaction {gtid} is applied once all of it is received: {why}")]
     NotWhole { gtid: String, why: String },
     #[error(transparent)]
-    Admission(#[from] csa_scheduler::error::Error),
+    Admission(csa_scheduler::error::Error),
+    /// The target's definitions, from which conflicts are found, could not be read.
+    #[error("transaction {gtid}: reading the keys of its tables on the target: {error}")]
+    Keys {
+        gtid: Gtid,
+        #[source]
+        error: Box<Self>,
+    },
     #[error("transaction {gtid}: {what}")]
     Unsupported { gtid: String, what: String },
     /// An event of a transaction can't be understood.
@@ -211,7 +218,9 @@ impl Error {
     fn link(&self) -> Option<&LinkError> {
         match self {
             Self::Target { source, .. } | Self::Server { source, .. } => Some(source),
-            Self::Connecting(error) | Self::Bookkeeping(error) => error.link(),
+            Self::Connecting(error) | Self::Bookkeeping(error) | Self::Keys { error, .. } => {
+                error.link()
+            }
             _ => None,
         }
     }
@@ -248,6 +257,12 @@ impl Error {
             }
             Self::Transaction { gtid, of, code, message, row } => {
                 failed(gtid, of, *code, &message.full(), row)
+            }
+            Self::Keys { gtid, error } => {
+                format!(
+                    "transaction {gtid}: reading the keys of its tables on the target: {}",
+                    error.with_values()
+                )
             }
             other => other.to_string(),
         }
@@ -310,7 +325,26 @@ impl Error {
                 | csa_scheduler::error::Error::Unreadable { gtid, .. }
                 | csa_scheduler::error::Error::Keys { gtid, .. },
             ) => Some(gtid.clone()),
+            // The next transaction would meet what the whole server lacks, too.
+            Self::Keys { gtid, error } => {
+                Some(gtid.clone()).filter(|_| error.class() != ErrorClass::Slow)
+            }
             _ => None,
+        }
+    }
+}
+
+impl From<csa_scheduler::error::Error> for Error {
+    fn from(error: csa_scheduler::error::Error) -> Self {
+        use csa_scheduler::error::Error as Refusal;
+
+        match error {
+            // The catalogue of a channel's target (definitions/catalogue.rs) answers with our own errors.
+            Refusal::Keys { gtid, source } => match source.downcast() {
+                Ok(error) => Self::Keys { gtid, error },
+                Err(source) => Self::Admission(Refusal::Keys { gtid, source }),
+            },
+            other => Self::Admission(other),
         }
     }
 }

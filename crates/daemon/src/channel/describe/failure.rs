@@ -202,6 +202,27 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_skipped_because_the_target_lacks_something_for_now() {
+        use csa_provider::server::link::LinkError;
+
+        let shown = |code| {
+            let source = LinkError::Server { code, message: "why".to_owned() };
+            let error = csa_applier::Error::Target { address: "t:1".to_owned(), source };
+            let gtid = "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".parse().expect("a GTID");
+            let keys = csa_applier::Error::Keys { gtid, error: Box::new(error) };
+            let error = ChannelError::Applier(keys);
+            shown("c", &error, String::new(), error.may_pass())
+        };
+        // A full disk, no memory, no descriptors, and a grant that is missing.
+        for code in [3, 23, 1021, 1037, 1041, 1114, 1142] {
+            let shown = shown(code);
+            assert_eq!((shown.number, &shown.transaction), (code, &None));
+            assert!(!shown.ways_on.iter().any(|way| way.contains("skip")), "{:?}", shown.ways_on);
+            assert!(shown.ways_on[0].contains("tries again"), "{:?}", shown.ways_on);
+        }
+    }
+
+    #[test]
     fn a_transaction_is_skipped_for_its_own_errors_only() {
         for rule in RULES {
             for (code, _) in rule.errors {
