@@ -164,7 +164,12 @@ async fn keep_receiving(daemon: Arc<Daemon>, stop: CancellationToken) {
             () = stop.cancelled() => return,
         }
         for channel in daemon.channels() {
-            channel.keep_receiving().await;
+            let looked_at = Arc::clone(&channel);
+            let look = tokio::spawn(async move { looked_at.keep_receiving().await });
+            // The others are still looked after.
+            if let Err(panic) = look.await {
+                error!(channel = channel.name(), %panic, "looking after reception failed");
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ async fn until(mut condition: impl FnMut() -> bool) {
 async fn what_is_not_synced_is_not_shown() {
     let disk = MemoryFs::new(1);
     let store = open(SyncPolicy::Transaction, &disk);
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     let safe = inlet.safe().expect("a count");
     write(&mut inlet, [(1, vec![10])]).await;
     let mut reader = store.reader(GtidSet::new());
@@ -57,7 +57,10 @@ async fn what_is_not_synced_is_not_shown() {
     assert_eq!(read(&mut reader, NOW).await, None);
     assert_eq!(*safe.borrow(), 1, "a transaction that is not on disk counts as safe");
     let interval = open(SyncPolicy::Interval(SOON), &MemoryFs::new(2));
-    assert!(interval.inlet().safe().is_none(), "it shows transactions before it syncs them");
+    assert!(
+        interval.inlet().expect("a thread").safe().is_none(),
+        "it shows transactions before it syncs them"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +68,7 @@ async fn short_writes_are_gone_on_with() {
     let disk = MemoryFs::new(1);
     disk.inject(|faults| faults.write_max = Some(7));
     let store = open(SyncPolicy::Os, &disk);
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (1..=9).map(|gno| (gno, vec![100, 500]))).await;
     drop(inlet);
     drop(store);
@@ -83,7 +86,7 @@ async fn a_full_disk_loses_nothing() {
         let store = open(SyncPolicy::Transaction, &disk);
         let used = disk.used();
         disk.inject(|faults| faults.capacity = Some(used + space));
-        let mut inlet = store.inlet();
+        let mut inlet = store.inlet().expect("a thread");
         let writing = tokio::spawn(async move {
             write(&mut inlet, (1..=9).map(|gno| (gno, vec![100, 900]))).await;
             inlet
@@ -118,7 +121,7 @@ async fn under_the_floor_reception_waits_and_can_be_stopped() {
     let options = RelayStoreOptions { min_free_disk: 1000, ..options_on(&disk) };
     let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
     leave(100);
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, [(1, vec![10])]).await;
     until(|| store.usage().waiting.is_some_and(|text| text.contains("min_free_disk"))).await;
     assert_eq!(store.usage().free_disk, None);
@@ -141,7 +144,7 @@ async fn under_the_floor_reception_waits_and_can_be_stopped() {
 async fn a_power_failure_takes_nothing_that_was_shown() {
     let disk = MemoryFs::new(1);
     let store = open(SyncPolicy::Transaction, &disk);
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (1..=9).map(|gno| (gno, vec![100, 500]))).await;
     for (event, placement) in transaction(10, &[700, 700, 700]).into_iter().take(4) {
         inlet.append(event, placement).await.expect("room");
@@ -161,7 +164,7 @@ async fn a_power_failure_takes_nothing_that_was_shown() {
 async fn a_segment_cut_between_transactions_is_missed() {
     let disk = MemoryFs::new(1);
     let store = open(SyncPolicy::Os, &disk);
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (1..=12).map(|gno| (gno, vec![400]))).await;
     let mut reader = store.reader(GtidSet::new());
     let mut ends = Vec::new();
@@ -181,4 +184,18 @@ async fn a_segment_cut_between_transactions_is_missed() {
         let error = reader.next_now().expect_err("transaction 3 is missing");
         assert!(matches!(error, Error::Damaged { transaction, .. } if transaction == second));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_that_the_system_refuses_costs_an_attempt_only() {
+    let disk = MemoryFs::new(1);
+    let store = open(SyncPolicy::Os, &disk);
+    // More than there are addresses.
+    let thread = std::thread::Builder::new().stack_size(1 << 62);
+    let error = store.inlet_of(thread).expect_err("no thread");
+    assert!(error.to_string().starts_with("starting the thread"), "{error}");
+    drop(store);
+    let store = open(SyncPolicy::Os, &disk);
+    write(&mut store.inlet().expect("a thread"), [(1, vec![10])]).await;
+    assert!(read(&mut store.reader(GtidSet::new()), SOON).await.is_some());
 }

@@ -25,7 +25,7 @@ fn body() -> Vec<usize> {
 async fn an_applier_that_begins_earlier_finds_everything_or_is_refused() {
     let directory = tempfile::tempdir().expect("temp dir");
     let (store, _) = RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (1..=12).map(|gno| (gno, body()))).await;
     let mut reader = store.reader(GtidSet::new());
     let mut ends = Vec::new();
@@ -57,7 +57,7 @@ async fn what_an_earlier_applier_released_stays_for_one_that_begins_before_it() 
     let directory = tempfile::tempdir().expect("temp dir");
     let one_segment = RelayStoreOptions { segment_size: 1 << 20, ..options(directory.path()) };
     let (store, _) = RelayStore::open(one_segment, &GtidSet::new()).expect("opens");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (1..=3).map(|gno| (gno, body()))).await;
     let mut reader = store.reader(GtidSet::new());
     let mut last = None;
@@ -84,7 +84,7 @@ async fn reception_resumes_without_knowing_the_target() {
     assert!(!empty.exists(), "nothing is created");
     let path = directory.path().join("relay");
     let (store, _) = RelayStore::open(options(&path), &up_to(2)).expect("opens");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (3..=9).map(|gno| (gno, body()))).await;
     drop(inlet);
     drop(store);
@@ -92,7 +92,7 @@ async fn reception_resumes_without_knowing_the_target() {
     let (store, recovery) = RelayStore::resume(options(&path)).expect("opens").expect("has some");
     assert_eq!(recovery, Recovery::default());
     assert_eq!(store.received(), &up_to(9));
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (10..=15).map(|gno| (gno, body()))).await;
     let mut reader = store.reader(up_to(2));
     for gno in 3..=15 {
@@ -123,7 +123,7 @@ async fn an_emptied_store_has_nothing_for_a_target_that_is_made_again() {
     let options = options(directory.path());
     RelayStore::empty(&options).expect("nothing is there yet");
     let (store, _) = reopen(directory.path(), &GtidSet::new());
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (1..=9).map(|gno| (gno, body()))).await;
     drop(inlet);
     let held = RelayStore::empty(&options);
@@ -153,7 +153,7 @@ async fn what_only_the_target_had_is_known_to_be_passed_over() {
     ] {
         let (store, _) = RelayStore::open(options.clone(), &executed).expect("opens");
         assert!(passed.is_subset_of(&store.passed_over()), "{}", store.passed_over());
-        let mut inlet = store.inlet();
+        let mut inlet = store.inlet().expect("a thread");
         write(&mut inlet, written.map(|gno| (gno, body()))).await;
         inlet.stored().await;
         let mut all = up_to(3);
@@ -172,7 +172,7 @@ async fn what_the_archive_lacks_is_received_although_the_target_has_it() {
         let opened = RelayStore::open_behind(options.clone(), &up_to(20), &up_to(5));
         let (store, _) = opened.expect("opens");
         assert_eq!((store.received(), store.passed_over()), (&up_to(5), up_to(5)));
-        let mut inlet = store.inlet();
+        let mut inlet = store.inlet().expect("a thread");
         write(&mut inlet, (6..=12).map(|gno| (gno, body()))).await;
         inlet.stored().await;
         assert!(!store.follows(&up_to(20)), "reception is not there yet");
@@ -186,7 +186,7 @@ async fn what_the_archive_lacks_is_received_although_the_target_has_it() {
     let opened = RelayStore::open_behind(options.clone(), &up_to(20), &up_to(12));
     let (store, _) = opened.expect("opens");
     assert_eq!(store.received(), &up_to(12));
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (13..=24).map(|gno| (gno, body()))).await;
     inlet.stored().await;
     let mut reader = store.reader(up_to(20));
@@ -206,7 +206,7 @@ async fn released_segments_stay_until_they_are_archived() {
     let all: Vec<_> = (1..=40).map(|gno| (gno, body())).collect();
     {
         let (store, _) = RelayStore::open(archived.clone(), &GtidSet::new()).expect("opens");
-        let mut inlet = store.inlet();
+        let mut inlet = store.inlet().expect("a thread");
         write(&mut inlet, all).await;
         inlet.stored().await;
     }
@@ -230,7 +230,7 @@ async fn released_segments_stay_until_they_are_archived() {
     let other = tempfile::tempdir().expect("a directory");
     let archived = RelayStoreOptions { archived: true, ..options(other.path()) };
     let (store, _) = RelayStore::open(archived, &GtidSet::new()).expect("opens");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (1..=40).map(|gno| (gno, body()))).await;
     inlet.stored().await;
     let segments = store.usage().segments;
@@ -246,7 +246,7 @@ async fn the_last_transaction_is_known_until_the_target_has_others() {
     let one_segment = || RelayStoreOptions { segment_size: 1 << 20, ..options(directory.path()) };
     let open = |executed: &GtidSet| RelayStore::open(one_segment(), executed).expect("opens").0;
     let store = open(&GtidSet::new());
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     assert_eq!(inlet.last(), None);
     write(&mut inlet, (1..=2).map(|gno| (gno, body()))).await;
     let last = inlet.last().expect("a transaction");
@@ -262,11 +262,11 @@ async fn the_last_transaction_is_known_until_the_target_has_others() {
     drop((inlet, store));
     for executed in [GtidSet::new(), up_to(2)] {
         let store = open(&executed);
-        assert_eq!(store.inlet().last().as_ref(), Some(&last), "{executed}");
+        assert_eq!(store.inlet().expect("a thread").last().as_ref(), Some(&last), "{executed}");
     }
     let (resumed, _) = RelayStore::resume(one_segment()).expect("opens").expect("a store");
-    assert_eq!(resumed.inlet().last(), Some(last));
+    assert_eq!(resumed.inlet().expect("a thread").last(), Some(last));
     drop(resumed);
     // A target that was provisioned again has what this store never had.
-    assert_eq!(open(&up_to(3)).inlet().last(), None);
+    assert_eq!(open(&up_to(3)).inlet().expect("a thread").last(), None);
 }

@@ -77,7 +77,7 @@ pub(crate) fn bytes_of(gno: u64, sizes: &[usize]) -> Vec<u8> {
 /// Writes the transactions, closes the store, and leaves its files.
 async fn filled(directory: &Path, transactions: &[(u64, Vec<usize>)]) {
     let (store, _) = RelayStore::open(options(directory), &GtidSet::new()).expect("opens");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, transactions.to_vec()).await;
     drop(inlet);
     let mut reader = store.reader(GtidSet::new());
@@ -109,7 +109,7 @@ proptest! {
             let (store, recovery) = reopen(directory.path(), &GtidSet::new());
             prop_assert_eq!(recovery, Recovery::default());
             prop_assert_eq!(store.received().count(), first.len() as u64);
-            let mut inlet = store.inlet();
+            let mut inlet = store.inlet().expect("a thread");
             write(&mut inlet, second.clone()).await;
             let mut reader = store.reader(GtidSet::new());
             reader.set_inline_limit(inline);
@@ -219,7 +219,7 @@ async fn damage_is_cut_and_fetched_again() {
     RelayStore::discard_from(&options(directory.path()), transaction).expect("cut");
     let (store, _) = reopen(directory.path(), &GtidSet::new());
     assert_eq!(store.received().count(), good);
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, (good + 1..=8).map(|gno| (gno, vec![100, 400]))).await;
     let mut reader = store.reader(GtidSet::new());
     for gno in 1..=8 {
@@ -231,7 +231,7 @@ async fn damage_is_cut_and_fetched_again() {
 async fn an_abandoned_transaction_leaves_nothing() {
     let directory = tempfile::tempdir().expect("temp dir");
     let (store, _) = RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, [(1, vec![10])]).await;
     for cut in 1..8 {
         for (event, placement) in
@@ -260,7 +260,7 @@ async fn executed_transactions_are_passed_over_and_released_ones_purged() {
     let (store, _) = reopen(directory.path(), &executed);
     let before = store.usage().segments;
     assert!(before + 1 < files, "what the target has by now goes at once");
-    let _inlet = store.inlet();
+    let _inlet = store.inlet().expect("a thread");
     let mut reader = store.reader(executed);
     let relayed = reader.next(SOON).await.expect("undamaged").expect("there is one");
     assert_eq!((relayed.header.gtid.gno, relayed.ordinal), (11, 11));
@@ -282,7 +282,7 @@ async fn an_abandoned_transaction_is_never_read_ahead() {
         let options =
             RelayStoreOptions { tail_bytes, segment_size: 1 << 20, ..options(&directory) };
         let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
-        let mut inlet = store.inlet();
+        let mut inlet = store.inlet().expect("a thread");
         let mut reader = store.reader(GtidSet::new());
         for gno in 1..=5 {
             // One whole transaction, then large frames of the next one
@@ -312,7 +312,7 @@ async fn a_target_ahead_of_the_store_leaves_no_hole() {
     let ahead: GtidSet = (1..=10).map(gtid).collect();
     let (store, _) = RelayStore::open(options(directory.path()), &ahead).expect("not locked");
     assert_eq!(*store.received(), ahead);
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, [(11, vec![10])]).await;
     drop((inlet, store));
     // The target was restored to an earlier state: 3 to 10 are in neither.
@@ -334,7 +334,7 @@ async fn what_the_target_has_of_its_own_is_no_hole_while_it_lacks_what_was_recei
             RelayStore::open(options(directory.path()), &executed).expect("not locked");
         assert_eq!(recovery, Recovery::default());
         assert!(store.follows(&executed));
-        write(&mut store.inlet(), [(gno, vec![10])]).await;
+        write(&mut store.inlet().expect("a thread"), [(gno, vec![10])]).await;
     }
     let (store, recovery) =
         RelayStore::open(options(directory.path()), &executed).expect("not locked");
@@ -359,7 +359,7 @@ async fn an_event_larger_than_a_batch_passes() {
     {
         let (store, _) =
             RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
-        let mut inlet = store.inlet();
+        let mut inlet = store.inlet().expect("a thread");
         write(&mut inlet, [(1, vec![10]), (2, large.clone()), (3, vec![10])]).await;
     }
     let (store, recovery) =
@@ -387,7 +387,7 @@ async fn a_store_that_does_not_follow_the_target_is_emptied() {
     let directory = tempfile::tempdir().expect("temp dir");
     let provisioned: GtidSet = (1..=10).map(gtid).collect();
     let (store, _) = RelayStore::open(options(directory.path()), &provisioned).expect("opens");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, [(11, vec![10])]).await;
     drop(inlet);
     store.reader(provisioned.clone()).next(SOON).await.expect("undamaged").expect("arrives");
@@ -411,7 +411,7 @@ async fn at_the_space_limit_reception_waits_and_resumes() {
     let directory = tempfile::tempdir().expect("temp dir");
     let limited = RelayStoreOptions { space_limit: 8000, ..options(directory.path()) };
     let (store, _) = RelayStore::open(limited, &GtidSet::new()).expect("opens");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     let writing = tokio::spawn(async move {
         // One transaction is larger than the limit.
         let large = (31, vec![200; 100]);
@@ -451,7 +451,7 @@ async fn a_survey_says_what_opening_would_find_and_changes_nothing() {
     // From 6 on, in several segments.
     let transactions: Vec<_> = (6..=20).map(|gno| (gno, vec![300])).collect();
     let (store, _) = RelayStore::open(options(directory.path()), &set(1..=5)).expect("not locked");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, transactions.clone()).await;
     drop(inlet);
     let mut reader = store.reader(set(1..=5));

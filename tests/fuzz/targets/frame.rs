@@ -48,7 +48,7 @@ fn segment() -> &'static (String, Vec<u8>) {
         let directory = tempfile::tempdir().expect("a directory");
         let (store, _) =
             RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
-        let mut inlet = store.inlet();
+        let mut inlet = store.inlet().expect("a thread");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         runtime.block_on(async {
             let format = format_description().raw().clone();

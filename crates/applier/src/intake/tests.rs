@@ -113,7 +113,7 @@ impl Bench {
             files: RealFs::shared(),
         };
         let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
-        let mut inlet = store.inlet();
+        let mut inlet = store.inlet().expect("a thread");
         let format =
             RawEvent::trusted(format_description().raw().clone(), ChecksumAlgorithm::Crc32);
         inlet.append(format.expect("well-formed"), Placement::Outside).await.expect("room");

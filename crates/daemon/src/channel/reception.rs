@@ -256,7 +256,7 @@ impl Reception {
         let source = self.watch.source();
         let stream = self.stream(settings)?;
         store.record_to(source.recorder());
-        let inlet = store.inlet();
+        let inlet = store.inlet()?;
         let (ended, end) = watch::channel(None);
         let (store, damage) = (Arc::new(store), StoreDamage::default());
         let (kept, pauses) = (self.foreign.clone(), Arc::clone(&self.pauses));

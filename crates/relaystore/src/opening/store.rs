@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::disk::directory::Directory;
-use crate::disk::error::Result;
+use crate::disk::error::{Result, io};
 use crate::disk::options::RelayStoreOptions;
 use crate::disk::segment::RelayPosition;
 use crate::read::inspect::RelayInspector;
@@ -179,13 +179,21 @@ impl RelayStore {
 
     /// Returns the inlet of the store. Starts the writer's thread; a store has only one, ever.
     ///
+    /// # Errors
+    /// The system refuses the thread. The store has to be opened again.
+    ///
     /// # Panics
     /// If called twice.
-    #[must_use]
-    pub fn inlet(&self) -> RelayInlet {
+    pub fn inlet(&self) -> Result<RelayInlet> {
+        self.inlet_of(std::thread::Builder::new())
+    }
+
+    pub(crate) fn inlet_of(&self, thread: std::thread::Builder) -> Result<RelayInlet> {
         let (mut inlet, writer) = self.inlet_and_writer();
-        inlet.written_by(writer.spawn());
-        inlet
+        let thread = writer.spawn(thread);
+        let directory = self.shared.directory.directory();
+        inlet.written_by(thread.map_err(io("starting the thread that writes", directory))?);
+        Ok(inlet)
     }
 
     /// Returns the inlet and its writer, for a caller that drives the writer: a simulation in one

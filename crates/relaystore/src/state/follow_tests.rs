@@ -293,7 +293,7 @@ async fn bytes_written_in_the_place_of_others_are_never_read_for_them() {
     let directory = tempfile::tempdir().expect("temp dir");
     let options = RelayStoreOptions { wake_bytes: 1, ..options(directory.path()) };
     let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     inlet.append(format_event(), Placement::Outside).await.expect("room");
     let store = Arc::new(store);
     let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -100,16 +100,16 @@ impl RelayWriter {
     }
 
     /// Runs on a thread of its own.
-    pub(crate) fn spawn(self) -> JoinHandle<()> {
+    ///
+    /// # Errors
+    /// The system refuses it for now, for lack of memory or of threads.
+    pub(crate) fn spawn(self, thread: std::thread::Builder) -> std::io::Result<JoinHandle<()>> {
         let span = tracing::Span::current();
-        std::thread::Builder::new()
-            .name("csa-relay".to_owned())
-            .spawn(move || {
-                let _entered = span.entered();
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-                runtime.expect("a timer needs nothing of the system").block_on(self.run());
-            })
-            .expect("threads can be started")
+        thread.name("csa-relay".to_owned()).spawn(move || {
+            let _entered = span.entered();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            runtime.expect("a timer needs nothing of the system").block_on(self.run());
+        })
     }
 
     /// Writes what is queued as far as there is room, and syncs if it is time.

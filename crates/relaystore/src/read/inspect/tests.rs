@@ -31,7 +31,7 @@ fn expected(transactions: &[(u64, Vec<usize>)]) -> Vec<(u64, Vec<u8>)> {
 
 async fn filled(directory: &Path) -> (RelayStore, RelayInlet) {
     let (store, _) = RelayStore::open(options(directory), &GtidSet::new()).expect("opens");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, transactions()).await;
     let mut reader = store.reader(GtidSet::new());
     for _ in transactions() {
