@@ -1,8 +1,9 @@
-//! Shortages on the daemon's host: of space for the log.
+//! Shortages on the daemon's host: of space for the log, of files of the relay store.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use csa_tests::{Daemon, Load, LoadOptions, LogSink, Server, compare, prepare};
+use csa_tests::{Daemon, Load, LoadOptions, LogSink, Server, compare, eventually, prepare};
 
 use crate::{DRAIN, wait_state};
 
@@ -36,4 +37,80 @@ async fn a_log_without_space_stops_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_nobody_reads_stops_nothing() {
     replicates_with(LogSink::ClosedPipe).await;
+}
+
+/// Returns the files of the relay store, oldest first.
+fn segments(daemon: &Daemon) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(daemon.state_dir().join("test/relay")).expect("readable");
+    let paths = files.map(|entry| entry.expect("an entry").path());
+    let mut segments: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|end| end == "relay")).collect();
+    segments.sort();
+    segments
+}
+
+fn set_delay(daemon: &Daemon, delay: &str) {
+    let answer = daemon.put("/channels/test/source_delay", delay);
+    assert!(answer.as_ref().is_some_and(|(code, _)| *code == 200), "{answer:?}");
+}
+
+/// Returns a daemon that has received several segments, of which it has read the first at most.
+async fn with_backlog(source: &Server, target: &Server) -> Daemon {
+    let options = LoadOptions::default();
+    prepare(source, &options).await;
+    let daemon = Daemon::builder(source, target)
+        .env("CSA_TEST_HASTE", "10")
+        .set("relay.segment_size", "1MiB")
+        .start();
+    daemon.wait_drained(source, target, DRAIN).await;
+    set_delay(&daemon, "1h");
+    let load = Load::start(source, &options);
+    eventually("a backlog of several segments", DRAIN, async || segments(&daemon).len() > 4).await;
+    load.stop().await;
+    let executed = source.gtid_executed().await;
+    eventually("all of it is received", DRAIN, async || {
+        daemon.status()["channels"][0]["received_transaction_set"] == executed.as_str()
+    })
+    .await;
+    // Afterwards nothing of it is in memory.
+    daemon.set("applier.source_delay", "1h");
+    assert!(daemon.terminate().success(), "{}", daemon.log_tail());
+    daemon.start_again();
+    wait_state(&daemon, 0, "waiting_for_delay").await;
+    daemon
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_segment_that_is_gone_is_fetched_again() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = with_backlog(&source, &target).await;
+    let lost = segments(&daemon)[2].clone();
+    std::fs::remove_file(&lost).expect("removed");
+    set_delay(&daemon, "0");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    let name = lost.file_name().expect("a name").to_string_lossy().into_owned();
+    let is_told = |line: &str| line.contains("fetching the rest") && line.contains(&name);
+    assert!(daemon.log().lines().any(is_told), "{}", daemon.log_tail());
+    wait_state(&daemon, 0, "running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_segment_that_the_source_has_purged_is_waited_for() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = with_backlog(&source, &target).await;
+    source.exec("FLUSH BINARY LOGS").await;
+    source.exec("PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY").await;
+    let all = segments(&daemon);
+    let aside = daemon.state_dir().join("aside");
+    std::fs::rename(&all[2], &aside).expect("moved");
+    set_delay(&daemon, "0");
+    eventually("it says what the source has purged", DRAIN, async || {
+        daemon.status()["channels"][0]["last_error"]["message"].to_string().contains("purged")
+    })
+    .await;
+    assert_eq!(segments(&daemon).last(), all.last(), "nothing is cut");
+    std::fs::rename(&aside, &all[2]).expect("moved back");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
 }

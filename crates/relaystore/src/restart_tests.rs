@@ -270,3 +270,71 @@ async fn the_last_transaction_is_known_until_the_target_has_others() {
     // A target that was provisioned again has what this store never had.
     assert_eq!(open(&up_to(3)).inlet().expect("a thread").last(), None);
 }
+
+/// Writes transactions 1 to 5, each into a segment of its own; returns the numbers of these.
+async fn one_by_one(store: &RelayStore, inlet: &mut crate::write::RelayInlet) -> Vec<u64> {
+    write(inlet, (1..=5).map(|gno| (gno, vec![2_000]))).await;
+    let mut reader = store.reader(GtidSet::new());
+    let mut numbers = Vec::new();
+    for _ in 1..=5 {
+        let next = reader.next(SOON).await.expect("undamaged").expect("there");
+        assert!(numbers.last().is_none_or(|last| *last < next.start.segment), "{numbers:?}");
+        numbers.push(next.start.segment);
+    }
+    numbers
+}
+
+fn segment(number: u64) -> String {
+    format!("segment-{number:016x}.relay")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_that_is_gone_is_a_loss_for_whoever_needs_it() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let (store, _) = RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
+    let mut inlet = store.inlet().expect("a thread");
+    let third = one_by_one(&store, &mut inlet).await[2];
+    assert!(store.loss(&GtidSet::new()).is_none());
+    std::fs::remove_file(directory.path().join(segment(third))).expect("removed");
+    let loss = store.loss(&up_to(1)).expect("it is needed");
+    assert_eq!((loss.position.segment, &loss.before), (third, &up_to(2)), "{}", loss.error);
+    assert!(loss.error.to_string().contains("segment-"), "{}", loss.error);
+    assert!(store.loss(&up_to(2)).is_some() && store.loss(&up_to(3)).is_none());
+    drop((inlet, store));
+    RelayStore::discard_from(&options(directory.path()), loss.position).expect("cut");
+    let (store, recovery) = reopen(directory.path(), &up_to(1));
+    assert_eq!((store.received(), recovery.emptied_for), (&up_to(2), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_is_lost_that_cannot_be_read_twice() {
+    let disk = MemoryFs::new(1);
+    let folder = std::path::Path::new("/relay/channel");
+    let options = RelayStoreOptions { files: std::sync::Arc::new(disk.clone()), ..options(folder) };
+    let (store, _) = RelayStore::open(options.clone(), &GtidSet::new()).expect("opens");
+    let mut inlet = store.inlet().expect("a thread");
+    let second = one_by_one(&store, &mut inlet).await[1];
+    let path = folder.join(segment(second));
+    let fail = |is_failing: bool| {
+        disk.inject(|faults| faults.unreadable = is_failing.then(|| path.clone()));
+    };
+    let failed_read = async || {
+        let error = store.reader(up_to(1)).next(SOON).await.expect_err("the disk fails");
+        store.doubt(&error);
+    };
+    fail(true);
+    assert!(store.loss(&up_to(1)).is_none(), "nobody has read it");
+    failed_read().await;
+    fail(false);
+    assert!(store.loss(&up_to(1)).is_none(), "it can be read again");
+    fail(true);
+    assert!(store.loss(&up_to(1)).is_none(), "nobody has read it since");
+    failed_read().await;
+    let loss = store.loss(&up_to(1)).expect("it fails again");
+    assert_eq!((loss.position.segment, &loss.before), (second, &up_to(1)));
+    assert!(store.loss(&up_to(1)).is_some(), "also for the next who asks");
+    drop((inlet, store));
+    RelayStore::discard_from(&options, loss.position).expect("cut");
+    let (store, _) = RelayStore::open(options, &up_to(1)).expect("opens");
+    assert_eq!(store.received(), &up_to(1));
+}

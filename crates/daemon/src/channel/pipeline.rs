@@ -217,6 +217,13 @@ impl<'a> Pipeline<'a> {
         // The thread is waited for even after an error: it still writes to `watch`.
         let intake = intake.await.map_err(|panic| broken(&panic));
         watch.detach();
+        match (&outcome, &intake) {
+            (Err(csa_applier::Error::Admission(error)), _) => {
+                error.store_error().into_iter().for_each(|error| store.doubt(error));
+            }
+            (_, Ok(IntakeEnd::Unreadable(error))) => store.doubt(error),
+            _ => {}
+        }
         let executed = commits.executed();
         let is_stopped = stop.is_cancelled() || kill.is_cancelled();
         let is_clean = matches!(

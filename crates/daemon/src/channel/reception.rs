@@ -12,7 +12,7 @@ use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::Backoff;
 use csa_provider::source::{Foreign, Provider, ReceptionEnd, RecordedProvider, SourceFacts};
 use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
-use csa_relaystore::opening::RelayStore;
+use csa_relaystore::opening::{Loss, RelayStore};
 use csa_relaystore::read::Recovery;
 use csa_relaystore::write::RelayInlet;
 use parking_lot::Mutex as SyncMutex;
@@ -105,17 +105,29 @@ impl Reception {
         foreign: Foreign,
     ) -> Result<Received, ChannelError> {
         let mut current = self.current.lock().await;
+        let mut lost = None;
         if let Some(receiving) = current.as_ref()
             && receiving.continues(settings)
-            // Last, because it changes what counts as committed.
-            && receiving.received.store.restart_after(executed)
         {
-            let followed = sent(&receiving.received.store, executed);
-            self.foreign.shared().answer(Foreign { followed, ..foreign });
-            self.foreign.save().await;
-            return Ok(receiving.received.clone());
+            let store = &receiving.received.store;
+            // A source that answers has passed the checks of a start, which know of the loss, too: it sends again. One that
+            // does not answer may have purged what the disk gives again some day.
+            if source.is_some() {
+                lost = loss(store, executed).await;
+            }
+            // Last, because it changes what counts as committed.
+            if lost.is_none() && store.restart_after(executed) {
+                let followed = sent(store, executed);
+                self.foreign.shared().answer(Foreign { followed, ..foreign });
+                self.foreign.save().await;
+                return Ok(receiving.received.clone());
+            }
         }
         self.close_to_reopen(&mut current).await;
+        if let Some(Loss { position, error, .. }) = lost {
+            error!(%error, "cutting the relay store there and fetching the rest from the source again");
+            cut(settings, position).await?;
+        }
         let begin = match (&settings.archive, source) {
             (Some(archive), Some(source)) => {
                 let (all, purged) = (&source.gtid_executed, &source.gtid_purged);
@@ -213,10 +225,18 @@ impl Reception {
         settings: &Arc<ChannelSettings>,
         executed: &GtidSet,
     ) -> Option<GtidSet> {
-        let current = self.current.lock().await;
-        let receiving = current.as_ref().filter(|receiving| receiving.continues(settings))?;
-        let store = &receiving.received.store;
-        store.follows(executed).then(|| store.received_so_far())
+        let store = {
+            let current = self.current.lock().await;
+            let receiving = current.as_ref().filter(|receiving| receiving.continues(settings))?;
+            Arc::clone(&receiving.received.store)
+        };
+        if !store.follows(executed) {
+            return None;
+        }
+        Some(match loss(&store, executed).await {
+            None => store.received_so_far(),
+            Some(loss) => loss.before,
+        })
     }
 
     /// Returns true until the store is closed, also after reception has ended.
@@ -241,11 +261,7 @@ impl Reception {
     ) -> Result<(), ChannelError> {
         let mut current = self.current.lock().await;
         self.close_to_reopen(&mut current).await;
-        let options = settings.relay.clone();
-        let cut = blocking(move || unlocked(|| RelayStore::discard_from(&options, position)));
-        let cut = cut.await;
-        cut.map_err(|error| ChannelError::State(format!("cutting the relay store: {error}")))??;
-        Ok(())
+        cut(settings, position).await
     }
 
     fn begin(
@@ -397,6 +413,22 @@ fn archive(uploader: Uploader, received: &Received, halt: &CancellationToken) ->
 /// Returns the servers whose transactions are in the store and not on a target with `executed`: a source has sent them.
 fn sent(store: &RelayStore, executed: &GtidSet) -> BTreeSet<Uuid> {
     store.received_so_far().difference(executed).uuids().collect()
+}
+
+/// Cuts a closed store; the source sends the rest again.
+async fn cut(settings: &ChannelSettings, position: RelayPosition) -> Result<(), ChannelError> {
+    let options = settings.relay.clone();
+    let cut = blocking(move || unlocked(|| RelayStore::discard_from(&options, position)));
+    let cut = cut.await;
+    cut.map_err(|error| ChannelError::State(format!("cutting the relay store: {error}")))??;
+    Ok(())
+}
+
+/// Returns what the disk has lost of an open store for somebody who continues after `executed`.
+async fn loss(store: &Arc<RelayStore>, executed: &GtidSet) -> Option<Loss> {
+    let (store, executed) = (Arc::clone(store), executed.clone());
+    // A look that panics finds nothing.
+    blocking(move || store.loss(&executed)).await.ok().flatten()
 }
 
 /// Waits for a task. Cancel-safe: a task that has ended must not be waited for twice.

@@ -1,6 +1,6 @@
 //! One channel's relay store: opened, written through its inlet, read, released and closed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,13 +33,15 @@ use crate::write::writer::Writer;
 /// One channel's relay store.
 #[derive(Debug)]
 pub struct RelayStore {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     received: GtidSet,
     /// The part of [`Self::received`] that only the target had when the store was opened.
     only_on_target: GtidSet,
     /// The last transaction that was in it when it was opened.
     last: Option<LastReceived>,
     writer: Mutex<Option<Writer>>,
+    /// Segments at which a reader met an error.
+    pub(super) doubtful: Mutex<BTreeSet<u64>>,
 }
 
 impl RelayStore {
@@ -156,7 +158,8 @@ impl RelayStore {
         shared.purge();
         shared.state.lock().received.clone_from(&received);
         let writer = Mutex::new(Some(writer));
-        let store = Self { shared, received, only_on_target, last, writer };
+        let doubtful = Mutex::default();
+        let store = Self { shared, received, only_on_target, last, writer, doubtful };
         Ok((store, recovered.report))
     }
 

@@ -348,7 +348,8 @@ fn read_frame(file: &mut impl Read, frame: &mut Vec<u8>, left: u64) -> std::io::
 /// Deletes everything from `position` on, the last segment first: a crash in between leaves no gap.
 pub(crate) fn discard_from(directory: &Directory, position: RelayPosition) -> Result<()> {
     for number in directory.numbers()?.into_iter().rev() {
-        if number > position.segment {
+        // Truncation need not cure a file that the disk can't read.
+        if number > position.segment || (number == position.segment && position.offset == 0) {
             directory.remove(number)?;
         } else if number == position.segment {
             directory.truncate(number, position.offset)?;

@@ -20,6 +20,8 @@ pub(crate) use random::Random;
 #[cfg(not(test))]
 use random::Random;
 
+const EIO: i32 = 5;
+
 /// A file system in memory; clones are the same one.
 #[derive(Debug, Clone)]
 pub struct MemoryFs(Arc<Mutex<Disk>>);
@@ -33,6 +35,8 @@ pub struct Faults {
     pub write_max: Option<usize>,
     /// Every write fails, and not for lack of space.
     pub refuse_writes: bool,
+    /// Reading this file fails.
+    pub unreadable: Option<PathBuf>,
     /// Every sync of a file fails. Of what it should have made durable, some is lost for good.
     pub fail_syncs: bool,
     /// The number of changes until the power fails: after them nothing succeeds any more, not even
@@ -261,7 +265,11 @@ impl OpenFile {
 
 impl StoredFile for OpenFile {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        let _disk = self.disk()?;
+        let disk = self.disk()?;
+        let unreadable = disk.faults.unreadable.as_ref().and_then(|path| disk.names.get(path));
+        if unreadable.is_some_and(|file| Arc::ptr_eq(file, &self.file)) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         Ok(self.file.lock().read(into, usize::try_from(offset).unwrap_or(usize::MAX)))
     }
 
