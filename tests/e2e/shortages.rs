@@ -1,9 +1,9 @@
-//! Shortages on the daemon's host: of space for the log, of files of the relay store.
+//! Shortages on the daemon's host: of space for the log and the state, of files of the relay store.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use csa_tests::{Daemon, Load, LoadOptions, LogSink, Server, compare, eventually, prepare};
+use csa_tests::{Daemon, Load, LoadOptions, LogSink, Mount, Server, compare, eventually, prepare};
 
 use crate::{DRAIN, wait_state};
 
@@ -113,4 +113,52 @@ async fn a_relay_segment_that_the_source_has_purged_is_waited_for() {
     std::fs::rename(&aside, &all[2]).expect("moved back");
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
+}
+
+/// The store fills the disk of `state_dir`; only the channel can make room there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_whose_state_directory_is_full_starts_and_drains_it() {
+    let disk = match Mount::memory("24M") {
+        Ok(disk) => disk,
+        Err(why) => {
+            eprintln!("NOT RUN: {why}");
+            return;
+        }
+    };
+    let (source, target) = Server::pair(&[], &[]);
+    let options = LoadOptions::default();
+    prepare(&source, &options).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("daemon.state_dir", disk.path().to_string_lossy().into_owned())
+        .set("relay.segment_size", "1MiB")
+        .set("relay.space_limit", "16MiB")
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.commanded(&["stop"]);
+    let load = Load::start(&source, &options);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    load.stop().await;
+    let executed = source.gtid_executed().await;
+    eventually("a backlog is received", DRAIN, async || {
+        let relay = &daemon.status()["channels"][0];
+        relay["received_transaction_set"] == executed.as_str()
+            || !relay["relay"]["waiting"].is_null()
+    })
+    .await;
+    daemon.kill9();
+    // No block and no inode is left.
+    let mut filling = std::fs::File::create(disk.path().join("filling")).expect("a file");
+    while std::io::Write::write_all(&mut filling, &[0; 4096]).is_ok() {}
+    daemon.start_again();
+    let is_told = |text: &str| daemon.log().contains(text);
+    assert!(is_told("no space for the admin socket and the token"), "{}", daemon.log_tail());
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    drop(filling);
+    std::fs::remove_file(disk.path().join("filling")).expect("removed");
+    eventually("the files for the command line", DRAIN, async || {
+        is_told("admin socket and token made")
+    })
+    .await;
+    assert!(daemon.terminate().success(), "{}", daemon.log_tail());
 }

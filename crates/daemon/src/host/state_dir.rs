@@ -67,10 +67,12 @@ fn probe(folder: &Path) -> io::Result<()> {
         Err(error) => Err(error.into()),
     };
     // The relay store opens on a full disk, too: what it has must be applied before there is room again.
-    let is_full = |error: &io::Error| {
-        matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-    };
     made.or_else(|error| if is_full(&error) { Ok(()) } else { Err(error) })
+}
+
+/// There is no space, or no inode.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Writes a block to the disk of the folder, and removes it.

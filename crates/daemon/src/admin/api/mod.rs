@@ -5,6 +5,7 @@ mod control;
 mod error;
 mod fleet;
 mod host;
+mod local;
 mod peer;
 mod relay;
 mod reports;
@@ -25,9 +26,9 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post, put};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::admin::page;
 use crate::daemon::Daemon;
@@ -41,47 +42,20 @@ use request::Shared;
 /// Listens on the port and the socket, and serves until stopped.
 ///
 /// # Errors
-/// The address or the socket is wrong or taken, or `state_dir` can't be written.
+/// The address or the socket is wrong or taken, or `state_dir` can't be written. A full disk is no obstacle: the
+/// channels make room there.
 pub(crate) async fn start(daemon: Shared, stop: CancellationToken) -> Result<(), Failure> {
     let address = daemon.admin.listen.clone();
     let listener = TcpListener::bind(&address)
         .await
         .map_err(|error| Failure::Input(format!("daemon.admin_listen: {address}: {error}")))?;
-    let files = daemon.access().files.clone();
-    let unwritable = |error: std::io::Error| {
-        Failure::Input(format!("daemon.state_dir: {}: {error}", files.token.display()))
-    };
-    socket::create_folder(&files.token).map_err(unwritable)?;
-    // Before the token: the one there may be that of a daemon which has the socket.
-    let socket = open_socket(&daemon)?;
-    socket::write_token(&files.token, &daemon.admin.own_token).map_err(unwritable)?;
     let app = router(Arc::clone(&daemon));
-    if let Some(listener) = socket {
-        tokio::spawn(serve::local(listener, app.clone(), stop.clone()));
-    }
-    info!(%address, socket = %files.socket.display(), "admin port open");
+    let local = local::open(&daemon, &app, &stop)?;
+    let socket = daemon.access().files.socket.clone();
+    info!(%address, socket = %socket.display(), "admin port open");
+    tokio::spawn(local.complete(Arc::clone(&daemon), app.clone(), stop.clone()));
     tokio::spawn(serve::network(daemon, listener, app, stop));
     Ok(())
-}
-
-/// `None` where the folder can't hold a socket: commands then need the port and a token.
-fn open_socket(daemon: &Daemon) -> Result<Option<UnixListener>, Failure> {
-    let path = daemon.access().files.socket.clone();
-    let group = daemon.admin.socket_group.as_deref();
-    match socket::open(&path, group) {
-        Ok(listener) => Ok(Some(listener)),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            Err(Failure::Input(format!("daemon.state_dir: {}: {error}", path.display())))
-        }
-        Err(error) if group.is_some() => {
-            Err(Failure::Input(format!("daemon.admin_socket_group: {}: {error}", path.display())))
-        }
-        Err(error) => {
-            let path = path.display();
-            warn!(%path, %error, "no admin socket; the command line uses the port and its token");
-            Ok(None)
-        }
-    }
 }
 
 /// Method, path, who may use it, and what answers.
