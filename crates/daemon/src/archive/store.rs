@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 
 use super::index::{FORMAT, FileIndex, HistoryMark, Pin};
 use super::layout;
-use directory::DIRECTORY;
+use directory::{DIRECTORY, DirectoryStore};
 use error::causes;
 pub(crate) use error::{ArchiveError, Result};
 pub(crate) use location::ArchiveLocation;
@@ -38,6 +38,8 @@ const REQUESTS: usize = 2;
 #[derive(Debug, Clone)]
 pub(crate) struct Archive {
     store: Arc<dyn ObjectStore>,
+    /// The store once more, if it is a directory.
+    directory: Option<DirectoryStore>,
     /// The folder of the channel.
     root: Path,
     /// The URL, without secrets, and the channel.
@@ -78,16 +80,17 @@ pub(crate) struct HistoryEnd {
 impl Archive {
     /// Opens the archive of `channel`. Asks nothing yet.
     pub(crate) fn open(location: &ArchiveLocation, channel: &str) -> Result<Self> {
-        let (store, prefix) = location.connect()?;
+        let (store, prefix, directory) = location.connect()?;
         let root = prefix.join(channel);
         let url = format!("{}/{channel}", location.url.trim_end_matches('/'));
-        Ok(Self { store, root, url })
+        Ok(Self { store, directory, root, url })
     }
 
     /// Returns the archive of `channel` in a store of a test.
     #[cfg(test)]
     pub(super) fn over(store: Arc<dyn ObjectStore>, channel: &str) -> Self {
-        Self { store, root: Path::from(channel), url: format!("memory:///{channel}") }
+        let (root, url) = (Path::from(channel), format!("memory:///{channel}"));
+        Self { store, directory: None, root, url }
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -438,6 +441,14 @@ impl ArchivedHistory {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(self.archive.of("deleting a file", &error)),
         }
+    }
+
+    /// Deletes what killed daemons have left in a directory; in an object store nothing is left.
+    pub(crate) async fn remove_unfinished(&self, next: u64) -> Result<usize> {
+        let Some(directory) = &self.archive.directory else { return Ok(0) };
+        let folder = self.folder();
+        let remove = directory.remove_unfinished(&folder, next);
+        self.archive.within("deleting files that were not written to their end", remove).await
     }
 
     /// Deletes the mark of a history without files.

@@ -7,6 +7,7 @@
 mod requests;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 use std::path::PathBuf;
 
@@ -41,6 +42,14 @@ impl DirectoryStore {
     pub(super) fn new(path: PathBuf) -> Self {
         let requests = Requests::of(&path);
         Self { path, requests }
+    }
+
+    /// Deletes what killed daemons have left of files in a folder, before its `next` one; returns the number of deleted ones.
+    pub(super) async fn remove_unfinished(&self, folder: &Path, next: u64) -> Result<usize> {
+        let folder = self.path.join(folder.as_ref());
+        let remove =
+            move |_| on_thread(move || unfinished::remove_left(&folder, next).map_err(failed));
+        self.request(remove).await
     }
 
     /// Makes a request. The directory is opened each time: it may have been mounted since the last one, and nothing may be
@@ -139,12 +148,13 @@ impl ObjectStore for DirectoryStore {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         let path = path.clone();
+        let destination = self.path.join(path.as_ref());
         // The library creates the file on the thread that asks.
         let begin = move |store: LocalFileSystem| {
             on_thread(move || Handle::current().block_on(store.put_multipart_opts(&path, options)))
         };
         let upload = Some(self.request(begin).await?);
-        Ok(Box::new(DirectoryUpload { upload, requests: self.requests.clone() }))
+        Ok(Box::new(DirectoryUpload { upload, destination, requests: self.requests.clone() }))
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
@@ -207,6 +217,7 @@ impl ObjectStore for DirectoryStore {
 struct DirectoryUpload {
     /// `None` after its end.
     upload: Option<Box<dyn MultipartUpload>>,
+    destination: PathBuf,
     requests: Requests,
 }
 
@@ -232,7 +243,16 @@ impl MultipartUpload for DirectoryUpload {
     async fn complete(&mut self) -> Result<PutResult> {
         self.requests.returned().await?;
         let mut upload = self.take()?;
-        self.requests.begin(async move { upload.complete().await }).await
+        let destination = self.destination.clone();
+        let complete = async move {
+            let completed = upload.complete().await;
+            if completed.is_err() {
+                // The library leaves the file of an end that fails. A disk that fails may refuse this as well.
+                drop(on_thread(move || unfinished::remove_of(&destination).map_err(failed)).await);
+            }
+            completed
+        };
+        self.requests.begin(complete).await
     }
 
     async fn abort(&mut self) -> Result<()> {

@@ -56,8 +56,8 @@ macro_rules! built {
 }
 
 impl ArchiveLocation {
-    /// Returns the object store and the path in it. Asks nothing yet.
-    pub(super) fn connect(&self) -> Result<(Arc<dyn ObjectStore>, Path)> {
+    /// Returns the object store and the path in it, and the store once more if it is a directory. Asks nothing yet.
+    pub(super) fn connect(&self) -> Result<(Arc<dyn ObjectStore>, Path, Option<DirectoryStore>)> {
         let url = Url::parse(&self.url).map_err(|error| {
             ArchiveError::Location(format!(
                 "{:?} is no URL ({error}); s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, \
@@ -81,7 +81,7 @@ impl ArchiveLocation {
         };
         if url.scheme() == "file" {
             let store = DirectoryStore::new(self.directory(&url)?);
-            return Ok((Arc::new(store), Path::default()));
+            return Ok((Arc::new(store.clone()), Path::default(), Some(store)));
         }
         let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|_| other())?;
         let store: Arc<dyn ObjectStore> = match scheme {
@@ -96,7 +96,7 @@ impl ArchiveLocation {
             }
             _ => return Err(other()),
         };
-        Ok((store, path))
+        Ok((store, path, None))
     }
 
     /// Checks the URL and the options, as far as that needs no request.

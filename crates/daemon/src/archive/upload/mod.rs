@@ -377,6 +377,7 @@ impl Uploader {
         }
         let HistoryEnd { numbers, archived, writer, .. } = end;
         let next = numbers.last().map_or(1, |last| last + 1);
+        retention::remove_unfinished(&history, next).await;
         Ok(ArchiveTail { history, archived, missing, next, writer })
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
+use tracing::{info, warn};
 
 use crate::archive::index::FileIndex;
 use crate::archive::layout;
@@ -61,6 +62,17 @@ pub(super) async fn sweep(
         }
     }
     Ok(deleted)
+}
+
+/// Deletes what killed daemons have left of files before the `next` one. That a file stays costs its space only.
+pub(super) async fn remove_unfinished(history: &ArchivedHistory, next: u64) {
+    match history.remove_unfinished(next).await {
+        Ok(0) => {}
+        Ok(files) => {
+            info!(files, "files of the archive deleted that were not written to their end")
+        }
+        Err(error) => warn!(%error, "unfinished files of the archive are not deleted"),
+    }
 }
 
 /// Returns the time of the last commit in the last file of a history; `None` without files.

@@ -89,6 +89,35 @@ async fn a_file_that_is_not_ended_leaves_nothing() {
     assert!(is_empty());
 }
 
+#[tokio::test]
+async fn a_file_whose_end_fails_leaves_nothing() {
+    let place = TempDir::new().expect("a directory");
+    let store = DirectoryStore::new(place.path().to_owned());
+    let mut upload = store.put_multipart(&Path::from("file")).await.expect("begun");
+    upload.put_part(vec![1; 10].into()).await.expect("written");
+    assert!(place.path().join("file#1").exists(), "the library has another name for it");
+    // In its place is something that no file replaces.
+    std::fs::create_dir(place.path().join("file")).expect("created");
+    upload.complete().await.expect_err("it can't get its name");
+    let names: Vec<_> = std::fs::read_dir(place.path()).expect("readable").flatten().collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+}
+
+#[tokio::test]
+async fn what_a_killed_daemon_has_left_is_deleted() {
+    let place = TempDir::new().expect("a directory");
+    let archive = Archive::open(&location(place.path()), "shop").expect("nothing is asked yet");
+    let history = archive.history("one");
+    assert_eq!(history.remove_unfinished(7).await.expect("no folder"), 0);
+    let folder = place.path().join("shop/one");
+    std::fs::create_dir_all(&folder).expect("created");
+    let left = folder.join("00000006-00000001.binlog#1");
+    std::fs::write(&left, "a part").expect("written");
+    assert_eq!(history.remove_unfinished(6).await.expect("it answers"), 0, "being written");
+    assert_eq!(history.remove_unfinished(7).await.expect("it answers"), 1);
+    assert!(!left.exists());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_that_hangs_holds_back_the_next_ones() {
     let requests = Requests::default();
