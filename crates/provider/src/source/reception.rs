@@ -128,6 +128,8 @@ impl Provider {
             };
             let open = self.assembler.in_transaction().cloned();
             if let Err(error) = self.abandon(&mut sink).await {
+                // The sink's own failure ends the link, too: without this the source would seem to be away.
+                self.status.failed(&error, error.cause(), self.now());
                 return Err(ReceptionEnd { error: Arc::new(error), gtid: None });
             }
             let fault = match end {

@@ -74,6 +74,9 @@ impl TransactionSink for RecordingInlet {
 
     async fn abandon(&mut self) -> Result<(), SinkError> {
         let mut record = self.0.lock();
+        if record.failed {
+            return Err(SinkError("the disk is gone".to_owned()));
+        }
         let open = record.open.take();
         record.abandoned.extend(open.map(|open| open.gtid));
         Ok(())

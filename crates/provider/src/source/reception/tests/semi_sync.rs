@@ -127,6 +127,8 @@ async fn a_spool_that_fails_while_it_is_waited_for_ends_reception() {
         let ended = tokio::time::timeout(PATIENCE, bench.running).await.expect("it ends");
         let error = ended.unwrap().unwrap_err().to_string();
         assert!(error.contains("the disk is gone"), "{error}");
+        let shown = bench.status.view().last_error;
+        assert!(shown.is_some_and(|shown| shown.contains("the disk is gone")), "{is_linked}");
         drop(source);
     }
 }
