@@ -92,12 +92,14 @@ pub(crate) struct ShownStateWriter {
     due: Instant,
     /// A session, and whether its writes have to be kept out of the target's binary log.
     hides: Option<(u32, bool)>,
+    /// The log says already that the row is not written.
+    has_warned: bool,
 }
 
 impl ShownStateWriter {
     /// Writes nothing without a source.
     pub(crate) fn new(source: Option<Arc<dyn StateSource>>) -> Self {
-        Self { source, due: Instant::now(), hides: None }
+        Self { source, due: Instant::now(), hides: None, has_warned: false }
     }
 
     /// Writes the row if it is time to; `busy`: groups run, and others may wait for this.
@@ -113,18 +115,28 @@ impl ShownStateWriter {
         if busy {
             self.due += pause_after(begun.elapsed());
         }
-        let Err(error) = written else { return Ok(()) };
+        let Err(error) = written else {
+            self.has_warned = false;
+            return Ok(());
+        };
         self.due = Instant::now() + AFTER_FAILURE;
         if error.class() == ErrorClass::Unavailable {
             return keeper.keep_alive().await;
         }
-        if error.is_passing() {
-            debug!(%error, "csa.status not written");
-            return Ok(());
-        }
-        warn!(%error, "csa.status can't be written: clients of the target don't see the channel's state");
-        self.source = None;
+        self.failed(&error);
         Ok(())
+    }
+
+    /// A disk of the target that is full, or a privilege that is missing, may be so for a while only.
+    fn failed(&mut self, error: &Error) {
+        if error.class() == ErrorClass::Stop {
+            warn!(%error, "csa.status can't be written: clients of the target don't see the channel's state");
+            self.source = None;
+        } else if error.is_passing() || std::mem::replace(&mut self.has_warned, true) {
+            debug!(%error, "csa.status not written");
+        } else {
+            warn!(%error, "csa.status not written: clients of the target see an old state until it can be");
+        }
     }
 
     /// Another session may be one on another server.
@@ -240,6 +252,30 @@ mod tests {
         let millis = Duration::from_millis;
         let pauses = [1, 10, 50, 1000].map(|took| pause_after(millis(took)).as_millis());
         assert_eq!(pauses, [0, 0, 4000, 29_000]);
+    }
+
+    #[test]
+    fn only_what_does_not_pass_ends_the_row() {
+        use csa_provider::server::link::LinkError;
+
+        #[derive(Debug)]
+        struct Nothing;
+
+        impl StateSource for Nothing {
+            fn state(&self) -> ShownState {
+                ShownState::default()
+            }
+        }
+
+        let mut writer = ShownStateWriter::new(Some(Arc::new(Nothing)));
+        let mut continues = |code| {
+            let source = LinkError::Server { code, message: "why".to_owned() };
+            writer.failed(&Error::Target { address: "t:1".to_owned(), source });
+            writer.source.is_some()
+        };
+        // The disk is full, a deadlock, memory, descriptors, a privilege.
+        assert!([1114, 1021, 1213, 1037, 23, 1142].into_iter().all(&mut continues));
+        assert!(!continues(1064), "the text of the statement");
     }
 
     #[test]
