@@ -1,4 +1,4 @@
-//! Shortages on the daemon's host: of space for the log and the state, of files of the relay store.
+//! Shortages on the daemon's host: of space for the log and the state, of files of the relay store, of descriptors.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -161,4 +161,30 @@ async fn a_daemon_whose_state_directory_is_full_starts_and_drains_it() {
     })
     .await;
     assert!(daemon.terminate().success(), "{}", daemon.log_tail());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_low_limit_of_descriptors_is_raised_for_the_daemon_alone() {
+    let (source, target) = Server::pair(&[], &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let told = folder.path().join("limit");
+    let script = format!("sleep 1; ulimit -S -n > {}", told.display());
+    let command = ["/bin/sh", "-c", &script].map(str::to_owned).to_vec();
+    let daemon = Daemon::builder(&source, &target)
+        .descriptors(64)
+        .set("notify.command", command)
+        .set("notify.after", "1s")
+        .start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let pid = daemon.pid().expect("it runs");
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("readable");
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a line");
+    let fields: Vec<&str> = files.split_whitespace().collect();
+    assert_eq!(fields[3], fields[4], "{files}");
+    target.kill9();
+    eventually("an event", DRAIN, async || {
+        std::fs::read_to_string(&told).is_ok_and(|limit| !limit.is_empty())
+    })
+    .await;
+    assert_eq!(std::fs::read_to_string(&told).expect("written").trim(), "64");
 }

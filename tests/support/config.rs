@@ -47,6 +47,7 @@ pub struct DaemonBuilder {
     pub(crate) admin_port: u16,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) umask: Option<u32>,
+    pub(crate) descriptors: Option<u32>,
     pub(crate) is_on_disk: bool,
     pub(crate) log: LogSink,
     appended: String,
@@ -68,6 +69,7 @@ impl DaemonBuilder {
             admin_port,
             environment: Vec::new(),
             umask: None,
+            descriptors: None,
             is_on_disk: false,
             log: LogSink::default(),
             appended: String::new(),
@@ -155,6 +157,13 @@ impl DaemonBuilder {
     #[must_use]
     pub fn umask(mut self, umask: u32) -> Self {
         self.umask = Some(umask);
+        self
+    }
+
+    /// Starts the daemon with this soft limit of open files.
+    #[must_use]
+    pub fn descriptors(mut self, descriptors: u32) -> Self {
+        self.descriptors = Some(descriptors);
         self
     }
 

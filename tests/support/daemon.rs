@@ -184,11 +184,14 @@ impl Daemon {
         fs::set_permissions(&config, fs::Permissions::from_mode(0o600))
             .expect("setting the configuration's mode");
         let log = builder.log.open(&self.log_path());
-        let mut command = match builder.umask {
-            None => Command::new(Self::executable()),
-            Some(umask) => {
+        let umask = builder.umask.map(|umask| format!("umask {umask:o}; "));
+        let limit = builder.descriptors.map(|limit| format!("ulimit -S -n {limit}; "));
+        let before: String = umask.into_iter().chain(limit).collect();
+        let mut command = match before.as_str() {
+            "" => Command::new(Self::executable()),
+            before => {
                 let mut shell = Command::new("sh");
-                shell.arg("-c").arg(format!("umask {umask:o}; exec \"$@\"")).arg("sh");
+                shell.arg("-c").arg(format!("{before}exec \"$@\"")).arg("sh");
                 shell.arg(Self::executable());
                 shell
             }

@@ -15,7 +15,7 @@ use crate::daemon::{Daemon, ManagedChannel, Milestones, Reload, fleet, rounds, s
 use crate::host::{
     Failure, Sender, StopSignals, listen,
     logging::{self, LogFilter},
-    runtime,
+    raise_limit, runtime,
 };
 use crate::notify;
 use crate::observe::history;
@@ -44,6 +44,7 @@ fn try_run(path: &Path) -> Result<(), Failure> {
     for warning in &config.warnings {
         warn!("{warning}");
     }
+    raise_limit();
     let runtime = runtime()?;
     let outcome = runtime.block_on(supervise(config, path, log));
     // A look-up of a receiver's name that hangs must not hold up the end.

@@ -2,6 +2,7 @@
 //! floor of this crate: it knows nothing of channels.
 
 mod clock;
+mod descriptors;
 mod failure;
 mod http_agent;
 mod http_transport;
@@ -16,6 +17,7 @@ pub(crate) mod state_dir;
 mod words;
 
 pub(crate) use clock::{micros_of, now_micros, rfc3339};
+pub(crate) use descriptors::raise_limit;
 pub(crate) use failure::{Failure, StopSignal};
 pub(crate) use http_agent::{agent, tls_agent};
 pub(crate) use http_transport::Route;

@@ -8,6 +8,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
+use super::descriptors;
+
 /// Variables of this process that the program gets, too. Others may hold passwords.
 const INHERITED: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 /// Bytes of an output that are kept.
@@ -64,6 +66,7 @@ pub(crate) async fn run_program(
         .map_err(|error| format!("{program} can't be started: {error}"))?;
     let leader = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     let mut group = Group(leader);
+    leader.into_iter().for_each(descriptors::restore_limit);
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin {
