@@ -199,3 +199,29 @@ async fn a_thread_that_the_system_refuses_costs_an_attempt_only() {
     write(&mut store.inlet().expect("a thread"), [(1, vec![10])]).await;
     assert!(read(&mut store.reader(GtidSet::new()), SOON).await.is_some());
 }
+
+#[test]
+fn no_task_waits_for_the_end_of_another_ones_writer() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let store = open(SyncPolicy::Os, &MemoryFs::new(1));
+        let (mut inlet, _writer) = store.inlet_and_writer();
+        // In the place of a writer that syncs for long.
+        let (finish, finished) = std::sync::mpsc::channel::<()>();
+        inlet.written_by(std::thread::spawn(move || {
+            let _ = finished.recv();
+        }));
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let ends = tokio::spawn(async move {
+            begin.send(()).expect("somebody waits");
+            drop(inlet);
+        });
+        begun.await.expect("it ends");
+        let other = tokio::spawn(async {});
+        tokio::time::timeout(SOON, other).await.expect("meanwhile").expect("no panic");
+        assert!(!ends.is_finished());
+        drop(finish);
+        ends.await.expect("no panic");
+    });
+}

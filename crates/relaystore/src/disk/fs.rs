@@ -222,10 +222,10 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 
 /// Runs what may wait for the disk. On a thread of a runtime that has several, another one takes over its tasks
 /// meanwhile.
-fn in_place<T>(read: impl FnOnce() -> T) -> T {
+pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => block_in_place(read),
-        _ => read(),
+        Ok(RuntimeFlavor::MultiThread) => block_in_place(work),
+        _ => work(),
     }
 }
 

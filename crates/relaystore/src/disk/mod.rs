@@ -10,7 +10,7 @@ pub(crate) mod private;
 pub(crate) mod segment;
 
 pub use error::{Error, Result};
-pub use fs::{FileSystem, RealFs, StoredFile};
+pub use fs::{FileSystem, RealFs, StoredFile, in_place};
 #[cfg(any(test, feature = "test-util"))]
 pub use memory_fs::{Faults, MemoryFs};
 pub use options::{RelayStoreOptions, SyncPolicy};

@@ -13,6 +13,7 @@ use csa_provider::source::{LastReceived, Placement, SinkError, TransactionSink};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::disk::fs::in_place;
 use crate::disk::options::SyncPolicy;
 use crate::state::shared::Shared;
 use crate::write::driver::{SharedSteps, Steps};
@@ -177,8 +178,9 @@ impl Drop for RelayInlet {
         self.shared.giving_up.store(true, Ordering::Release);
         self.queue.close();
         if let Some(thread) = self.thread.take() {
-            // The panic hook has reported a panic of the thread.
-            drop(thread.join());
+            // The thread syncs its last segment, which may take seconds; this is a task's. The panic hook has reported a
+            // panic of the thread.
+            drop(in_place(|| thread.join()));
         }
     }
 }
