@@ -6,7 +6,7 @@ use std::path::Path;
 
 use csa_applier::StartFrom;
 use csa_provider::binlog::Uuid;
-use csa_relaystore::disk::{create_private_folder, make_private};
+use csa_relaystore::disk::{create_private_folder, in_place, make_private};
 
 use super::error::ChannelError;
 use crate::host::replaced_file::replace_synced;
@@ -79,6 +79,10 @@ fn machine() -> String {
 /// Reads the UUID, or makes a new one. File and folder are synced before it is used: a crash
 /// leaves none or a whole one, and never loses one that a server has seen.
 pub(super) fn replica_uuid(directory: &Path) -> Result<Uuid, ChannelError> {
+    in_place(|| read_or_made(directory))
+}
+
+fn read_or_made(directory: &Path) -> Result<Uuid, ChannelError> {
     let path = directory.join("replica_uuid");
     let wrong =
         |error: &dyn std::fmt::Display| ChannelError::State(format!("{}: {error}", path.display()));

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use csa_relaystore::disk::in_place;
 use rustix::fs::{Access, Mode, OFlags, access, open};
 use rustix::io::Errno;
 
@@ -15,6 +16,10 @@ use rustix::io::Errno;
 /// # Errors
 /// One line that names what can't be used, and the key.
 pub(crate) fn check(directory: &Path) -> Result<(), String> {
+    in_place(|| check_in_place(directory))
+}
+
+fn check_in_place(directory: &Path) -> Result<(), String> {
     let found = existing(directory);
     let wrong = |path: &Path, error: &dyn std::fmt::Display| {
         format!(

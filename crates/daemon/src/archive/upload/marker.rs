@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use csa_relaystore::disk::in_place;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
@@ -92,9 +93,11 @@ impl MarkerFile {
             return Ok(());
         }
         let new = self.0.with_extension("new");
-        std::fs::write(&new, bytes)?;
-        std::fs::File::open(&new)?.sync_all()?;
-        std::fs::rename(&new, &self.0)
+        in_place(|| {
+            std::fs::write(&new, bytes)?;
+            std::fs::File::open(&new)?.sync_all()?;
+            std::fs::rename(&new, &self.0)
+        })
     }
 }
 
