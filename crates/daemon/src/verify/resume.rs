@@ -1,7 +1,6 @@
 //! The state of a run, from which a later run resumes. It holds values of keys.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
 use serde::de::DeserializeOwned;
@@ -16,9 +15,6 @@ use super::table_name::TableName;
 
 /// The state of `csa-daemon verify`, in the channel's part of the state directory.
 pub(crate) const STATE_FILE: &str = "verify.json";
-
-/// Between two reports of the state from which a later run resumes.
-pub(super) const SAVED: Duration = Duration::from_secs(1);
 
 /// Everything that a run has found so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -247,6 +243,11 @@ impl Resume {
     /// The run came to its end, so no run resumes from it.
     pub(super) fn completed(&mut self) {
         self.is_newer = false;
+    }
+
+    /// Returns the number of tables in the state.
+    pub(super) fn tables(&self) -> usize {
+        self.now.finished.len()
     }
 
     /// Returns the state if it is newer than the last one that was returned.
