@@ -13,6 +13,7 @@ mod declared_keys;
 mod error;
 mod files;
 mod keys;
+mod memory;
 mod moving;
 mod notify;
 mod place;
@@ -91,6 +92,11 @@ impl Config {
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
         let files = files::read(path)?;
         let mut config = Self::of(&files)?;
+        // In a fleet each daemon has a part of them.
+        if config.claims.is_none() {
+            let warning = memory::warning(&config.channels, crate::host::available_memory());
+            config.warnings.extend(warning);
+        }
         for Text { path, text } in &files {
             if secrets::holds_password(text) && secrets::is_world_readable(path) {
                 config.warnings.push(format!(
