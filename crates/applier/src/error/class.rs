@@ -83,6 +83,11 @@ impl Error {
         }
     }
 
+    /// Returns true for an error that has no cause in a transaction, and may pass once somebody sees to the server.
+    pub(super) fn passes_slowly(&self) -> bool {
+        self.class() == ErrorClass::Slow
+    }
+
     /// Returns true for an error that passes with time: no reason to stop a channel.
     pub(crate) fn is_passing(&self) -> bool {
         !self.class().is_failure()

@@ -327,7 +327,7 @@ impl Error {
             ) => Some(gtid.clone()),
             // The next transaction would meet what the whole server lacks, too.
             Self::Keys { gtid, error } => {
-                Some(gtid.clone()).filter(|_| error.class() != ErrorClass::Slow)
+                Some(gtid.clone()).filter(|_| !error.passes_slowly())
             }
             _ => None,
         }

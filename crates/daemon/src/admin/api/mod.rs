@@ -31,7 +31,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::admin::page;
-use crate::daemon::Daemon;
 use crate::host::Failure;
 use crate::observe::view::API;
 use auth::{Needs, guard};

@@ -42,7 +42,7 @@ fn gtid() -> Gtid {
 /// Leaves a relay store with one transaction.
 async fn fill(settings: &ChannelSettings) {
     let (store, _) = RelayStore::open(settings.relay.clone(), &GtidSet::new()).expect("created");
-    let mut inlet = store.inlet();
+    let mut inlet = store.inlet().expect("a thread");
     let format = format_description().raw().clone();
     let format = RawEvent::trusted(format, ChecksumAlgorithm::Crc32).expect("well-formed");
     let begin = gtid_event(&gtid(), 1);
