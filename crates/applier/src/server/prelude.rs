@@ -30,6 +30,8 @@ enum On {
     MySql,
     /// MySQL since 8.0.
     MySql8,
+    /// MySQL since this version, named as in version comments.
+    Since(&'static str),
     MariaDb,
 }
 
@@ -38,7 +40,7 @@ impl On {
         match self {
             Self::All => true,
             Self::MySql => !matches!(vendor, Vendor::MariaDb),
-            Self::MySql8 => matches!(vendor, Vendor::MySql),
+            Self::MySql8 | Self::Since(_) => matches!(vendor, Vendor::MySql),
             Self::MariaDb => matches!(vendor, Vendor::MariaDb),
         }
     }
@@ -49,10 +51,14 @@ impl On {
 pub fn prelude(vendor: Vendor, purpose: Purpose) -> Vec<String> {
     let mut assignments = String::new();
     let all = COMMON.iter().chain(settings_of(purpose)).chain(limit_of_time(purpose));
-    for (_, name, value) in all.filter(|(on, ..)| on.has(vendor)) {
+    for (on, name, value) in all.filter(|(on, ..)| on.has(vendor)) {
         let separator = if assignments.is_empty() { "SET SESSION " } else { ", " };
         // Writing to a String can't fail.
-        let _ = write!(assignments, "{separator}{name}={value}");
+        let _ = match on {
+            // Older servers ignore the comment. One of all servers comes first, so no comment does.
+            On::Since(version) => write!(assignments, "/*!{version} , {name}={value}*/"),
+            _ => write!(assignments, "{separator}{name}={value}"),
+        };
     }
     // First: until it has run, the server reads our texts in the character set that it was told to assume.
     let mut statements = vec!["SET NAMES utf8mb4".to_owned()];
@@ -107,6 +113,8 @@ const COMMON: &[Setting] = &[
     // With less memory than its ranges need, the server reads the whole table for a few rows, and under READ
     // COMMITTED waits for the locks of each.
     (On::MySql, "range_optimizer_max_mem_size", "8388608"),
+    // Off, definitions lack the primary key that the server generated, and rows have one value more.
+    (On::Since("80030"), "show_gipk_in_create_table_and_information_schema", "1"),
     // A reader that stops reading for a while, as while a disk is slow, must not lose its session.
     (On::All, "net_read_timeout", "600"),
     (On::All, "net_write_timeout", "600"),
@@ -224,6 +232,16 @@ mod tests {
                 };
                 assert!(unique.contains(time), "{set}");
             }
+        }
+    }
+
+    #[test]
+    fn settings_of_newer_servers_are_in_version_comments() {
+        for purpose in PURPOSES {
+            let hidden = "/*!80030 , show_gipk_in_create_table_and_information_schema=1*/, ";
+            let sets = |vendor| prelude(vendor, purpose).join(";").contains(hidden);
+            let found = [Vendor::MySql, Vendor::MySql57, Vendor::MariaDb].map(sets);
+            assert_eq!(found, [true, false, false], "{purpose:?}");
         }
     }
 

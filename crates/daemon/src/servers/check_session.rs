@@ -10,8 +10,6 @@ use csa_provider::server::{Vendor, unsupported_source, unsupported_target};
 
 use crate::verify::connect_error;
 
-/// Unknown before 8.0.30.
-const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema=ON";
 /// A little more than the server's own limit.
 const PATIENCE: Duration = Duration::from_secs(40);
 
@@ -53,9 +51,7 @@ impl CheckSession {
             .map_err(Unusable::Login)?;
         let mut session = Self { link, address: server.address() };
         let vendor = session.check_product(side).await?;
-        let mut statements = prelude(vendor, Purpose::Inspect);
-        statements.push(SHOW_HIDDEN_KEYS.to_owned());
-        for statement in statements {
+        for statement in prelude(vendor, Purpose::Inspect) {
             // Without a server's error number, the link itself has failed.
             if let Err(QueryError { code: None, text }) = session.rows(&statement).await {
                 return Err(Unusable::Login(format!("{side} {text}")));

@@ -12,9 +12,6 @@ use csa_provider::server::{Grants, Vendor, account_name};
 use super::abandoned::RunningQuery;
 use super::error::{Result, VerifyError};
 
-/// Shows generated invisible primary keys; unknown before 8.0.30.
-const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema=ON";
-
 /// A row's digest is computed from less than this, however many columns there are.
 const PACKET_MIN: u64 = 1 << 20;
 
@@ -61,10 +58,6 @@ impl VerifySession {
         }
         for statement in prelude(session.vendor, Purpose::Compare) {
             session.run(&statement).await?;
-        }
-        match session.run(SHOW_HIDDEN_KEYS).await {
-            Err(VerifyError::Server { source: LinkError::Server { .. }, .. }) | Ok(()) => {}
-            Err(error) => return Err(error),
         }
         let gtid_mode = match session.vendor {
             Vendor::MySql | Vendor::MySql57 => "@@GLOBAL.gtid_mode",

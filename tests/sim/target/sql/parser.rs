@@ -191,7 +191,7 @@ fn unquoted(literal: &str) -> String {
 pub(super) fn assignments(text: &str) -> Vec<(String, String)> {
     let mut parts = vec![String::new()];
     let mut quoted = false;
-    for c in text.chars() {
+    for c in executed(text).chars() {
         quoted ^= c == '\'';
         match (c, parts.last_mut()) {
             (',', _) if !quoted => parts.push(String::new()),
@@ -205,4 +205,12 @@ pub(super) fn assignments(text: &str) -> Vec<(String, String)> {
         (name.trim().to_ascii_lowercase(), value.to_owned())
     };
     parts.iter().map(read).collect()
+}
+
+/// The text with what is in version comments: the simulated server is newer than all of them.
+fn executed(text: &str) -> String {
+    let (first, comments) = text.split_once("/*!").unwrap_or((text, ""));
+    let versions = |c: char| c.is_ascii_digit();
+    let comments = comments.split("/*!").map(|part| part.trim_start_matches(versions));
+    std::iter::once(first).chain(comments).collect::<String>().replace("*/", "")
 }

@@ -53,6 +53,15 @@ fn variables_keep_commas_in_their_values() {
 }
 
 #[test]
+fn assignments_in_version_comments_count() {
+    let Statement::Set(set) = read("SET SESSION a=1/*!80030 , b=2*/, c=3/*!90700 , d=4*/") else {
+        panic!("a SET");
+    };
+    let shown: Vec<String> = set.iter().map(|(name, value)| format!("{name}{value}")).collect();
+    assert_eq!(shown, ["a1", "b2", "c3", "d4"]);
+}
+
+#[test]
 #[should_panic(expected = "the simulated target does not know: SELECT * FROM t JOIN u")]
 fn an_unknown_statement_is_named() {
     read("SELECT * FROM t JOIN u");
