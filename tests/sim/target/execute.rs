@@ -450,10 +450,11 @@ fn redefined(then: &State, now: &State, name: &TableName) -> Option<LinkError> {
 }
 
 /// Variables of a session that mean nothing to integers and plain texts.
-const WITHOUT_EFFECT: [&str; 40] = [
+const WITHOUT_EFFECT: [&str; 41] = [
     "max_sort_length",
     "sql_quote_show_create",
     "show_gipk_in_create_table_and_information_schema",
+    "enable_cascade_triggers",
     "character_set_results",
     "sql_big_selects",
     "max_error_count",
