@@ -8,6 +8,8 @@ use crate::error::Error;
 const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
 /// The first version of MySQL that keeps CHECK clauses.
 pub(crate) const FIRST_CHECKS: u32 = 80_016;
+/// The first version of MySQL that makes cascades above the storage engine.
+const FIRST_CASCADES: u32 = 90_600;
 
 /// The name, kind and limits of a session's server.
 #[derive(Debug)]
@@ -50,6 +52,11 @@ impl ReachedServer {
     /// Returns true if CHECK in the definition of a table makes a constraint.
     pub(crate) fn keeps_checks(&self) -> bool {
         self.vendor == Vendor::MariaDb || self.version_id() >= FIRST_CHECKS
+    }
+
+    /// Returns true if the server makes cascades itself, unless `innodb_native_foreign_keys` is on.
+    pub(crate) fn cascades_itself(&self) -> bool {
+        self.vendor != Vendor::MariaDb && self.version_id() >= FIRST_CASCADES
     }
 
     /// Returns true if REFERENCES in the definition of a column makes a foreign key.

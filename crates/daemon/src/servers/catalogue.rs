@@ -33,10 +33,21 @@ pub(super) struct Catalogue {
     pub(super) triggers: Vec<(TableName, String)>,
     /// Child and parent of each foreign key that changes the child's rows.
     pub(super) cascades: Vec<(TableName, TableName)>,
+    /// Those of them that a DELETE of the parent's rows follows.
+    pub(super) delete_rules: Vec<DeleteRule>,
     /// All collations that the server knows.
     pub(super) collations: BTreeSet<String>,
     /// The default collation of each schema.
     pub(super) schemas: BTreeMap<String, String>,
+}
+
+/// A foreign key that changes the child's rows when the parent's are deleted.
+#[derive(Debug)]
+pub(super) struct DeleteRule {
+    pub(super) child: TableName,
+    pub(super) parent: TableName,
+    /// It deletes them; otherwise it sets them to NULL.
+    pub(super) deletes: bool,
 }
 
 impl Catalogue {
@@ -58,14 +69,20 @@ impl Catalogue {
         }
         let cascades = format!(
             "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, UNIQUE_CONSTRAINT_SCHEMA, \
-             REFERENCED_TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS \
+             REFERENCED_TABLE_NAME, DELETE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS \
              WHERE (DELETE_RULE NOT IN ('RESTRICT','NO ACTION') \
              OR UPDATE_RULE NOT IN ('RESTRICT','NO ACTION')) \
              AND CONSTRAINT_SCHEMA NOT IN ({LEFT_OUT})"
         );
         for row in session.rows(&cascades).await? {
             let Some((child, parent)) = named(row) else { continue };
-            found.cascades.extend(named(parent).map(|(parent, _)| (child, parent)));
+            let Some((parent, rule)) = named(parent) else { continue };
+            let rule = rule.into_iter().flatten().next().unwrap_or_default();
+            if !matches!(rule.as_str(), "RESTRICT" | "NO ACTION") {
+                let (child, parent) = (child.clone(), parent.clone());
+                found.delete_rules.push(DeleteRule { child, parent, deletes: rule == "CASCADE" });
+            }
+            found.cascades.push((child, parent));
         }
         let triggers = format!(
             "SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, TRIGGER_NAME \

@@ -14,6 +14,7 @@ pub(crate) mod copy_privileges;
 mod host;
 mod limits;
 mod managed;
+mod missed_cascades;
 mod options;
 mod position;
 mod privileges;
@@ -418,6 +419,7 @@ async fn on_both(
         is_behind: !position.pending(&options.start_from).is_empty() || begins_with_copy,
         target_is_mariadb: target.version.is_mariadb(),
         target_is_group: is_in_group(target),
+        target_misses_cascades: missed_cascades::are_possible(source, target),
         sees_target: privileges::sees_everything(&target.grants),
         collation_map: &chosen.collation_map,
     };

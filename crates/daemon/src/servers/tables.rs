@@ -33,6 +33,8 @@ pub(super) struct Context<'a> {
     pub(super) target_is_mariadb: bool,
     /// The target is a member of a group, which takes no rows without a key.
     pub(super) target_is_group: bool,
+    /// See [`super::missed_cascades`].
+    pub(super) target_misses_cascades: bool,
     /// The target's account sees every table there.
     pub(super) sees_target: bool,
     pub(super) collation_map: &'a CollationMap,
@@ -49,7 +51,7 @@ impl Context<'_> {
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut found = vec![self.replicated(), self.missing(), self.engines(), self.discarded()];
         found.push(self.triggers());
-        found.extend([self.cascades(), self.cycles(), self.schemas()]);
+        found.extend([self.cascades(), self.cycles(), self.missed_cascades(), self.schemas()]);
         if self.source.is_too_large || self.target.is_too_large {
             found.push(
                 Finding::warning(

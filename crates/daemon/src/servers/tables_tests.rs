@@ -1,5 +1,5 @@
 use super::*;
-use crate::servers::catalogue::{IndexPart, meaning};
+use crate::servers::catalogue::{DeleteRule, IndexPart, meaning};
 use crate::verify::{Column, UniqueKey};
 use csa_provider::server::Level;
 
@@ -57,6 +57,7 @@ fn found(source: &Catalogue, target: &Catalogue, change: fn(&mut Context<'_>)) -
         is_behind: false,
         target_is_mariadb: false,
         target_is_group: false,
+        target_misses_cascades: false,
         sees_target: true,
         collation_map: &CollationMap::default(),
     };
@@ -177,6 +178,34 @@ fn cascades_are_noted_and_circles_warned_of() {
     // Tables that are not replicated do not count.
     source.cascades = edges(&[("x.a", "x.b"), ("x.b", "x.a")]);
     assert_eq!(found(&source, &target, unchanged), []);
+}
+
+#[test]
+fn cascades_that_the_target_would_miss_are_warned_of() {
+    let names = ["d.a", "d.b", "d.c", "d.e"];
+    let mut both = Catalogue {
+        tables: names.iter().map(|text| (name(text), table(&["id int"], &[&["id"]]))).collect(),
+        ..good()
+    };
+    let rule = |child: &str, parent: &str, deletes| DeleteRule {
+        child: name(child),
+        parent: name(parent),
+        deletes,
+    };
+    let by_sql = |context: &mut Context<'_>| {
+        (context.target_misses_cascades, context.executor) = (true, Executor::Sql);
+    };
+    both.delete_rules = vec![rule("d.b", "d.a", true), rule("d.c", "d.b", true)];
+    assert_eq!(found(&both, &both, by_sql), []);
+    // SET NULL changes nothing that others refer to, but ends a chain.
+    both.delete_rules.push(rule("d.e", "d.c", false));
+    let missed = found(&both, &both, by_sql);
+    only(&missed, "tables.missed_cascades", Level::Warning, &["d.a", "row-image"]);
+    assert_eq!(missed[0].names, ["d.a"]);
+    assert_eq!(found(&both, &both, |context| context.target_misses_cascades = true), []);
+    assert_eq!(found(&both, &both, |context| context.executor = Executor::Sql), []);
+    both.delete_rules[1].deletes = false;
+    assert_eq!(found(&both, &both, by_sql), []);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::version::Version;
 use crate::binlog::gtid::GtidSet;
 
 /// Booleans are ON or OFF; variables that a server does not have are absent.
-const VARIABLES: [&str; 35] = [
+const VARIABLES: [&str; 36] = [
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
     "binlog_format",
@@ -27,6 +27,7 @@ const VARIABLES: [&str; 35] = [
     "gtid_mode",
     "init_connect",
     "innodb_flush_log_at_trx_commit",
+    "innodb_native_foreign_keys",
     "log_bin",
     "log_bin_trust_function_creators",
     "lower_case_table_names",

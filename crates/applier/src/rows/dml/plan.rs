@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use csa_provider::binlog::{Column, Field, RowsKind, TableMap, ValueColumn, ValueType};
+use csa_provider::binlog::{Column, Field, RowsEvent, RowsKind, TableMap, ValueColumn, ValueType};
 
 use super::conversion::{self, Strings};
 use super::refusal::{Refusal, codes, keeps_no_rows};
@@ -155,6 +155,27 @@ impl<'t> TablePlan<'t> {
             true => Err(keeps_no_rows(&self.table.schema, &self.table.name)),
             false => Ok(()),
         }
+    }
+
+    /// # Errors
+    /// The source's storage engine has deleted rows that no event names, and the target would miss some.
+    pub(super) fn check_cascades(&self, rows: &RowsEvent<'_>) -> Result<(), Refusal> {
+        let has = |flag| rows.flags & flag != 0;
+        let is_left_to_target = rows.kind == RowsKind::Delete
+            && !has(RowsEvent::LOGS_CASCADES)
+            && !has(RowsEvent::NO_FOREIGN_KEY_CHECKS);
+        let Some(tables) = self.table.missed_cascade.as_ref().filter(|_| is_left_to_target) else {
+            return Ok(());
+        };
+        Err(Refusal::new(
+            codes::UNSUPPORTED,
+            format!(
+                "a DELETE in {} cascades through {tables}, which the source does not log, and the target's own \
+                 cascades may miss rows of them; permit executor = \"row-image\" (GRANT \
+                 REPLICATION_APPLIER), or start the target with innodb_native_foreign_keys=ON",
+                self.table.label()
+            ),
+        ))
     }
 
     /// # Errors

@@ -39,6 +39,7 @@ impl<'p> RowStatements<'p> {
     ) -> Result<Self, Refusal> {
         plan.check_rows_are_kept(rows.kind)?;
         plan.check_triggers(rows.kind)?;
+        plan.check_cascades(rows)?;
         Self::of(plan, rows, Some(written))
     }
 

@@ -51,6 +51,30 @@ fn what_could_not_be_rolled_back_is_not_written() {
     assert_eq!((error.code, error.message.as_str()), (1785, "d.t is MyISAM on the target."));
 }
 
+#[test]
+fn deletes_whose_cascades_the_target_would_miss_are_refused_unless_they_are_logged() {
+    let refused = |event_type, flags: u8| {
+        let mut keyed = table(&["a"], vec![index("PRIMARY", &[0])]);
+        keyed.missed_cascade = Some("m, tg, dp".to_owned());
+        let rows: &[Option<i32>] = &[Some(1)];
+        let mut images = images(event_type, 1, &[rows]).to_vec();
+        // The flags follow the table's number, in the event after its map.
+        let map = EventHeader::parse(&images).expect("a header").event_size as usize;
+        images[map + EventHeader::LEN + TableMap::ID_LEN] = flags;
+        let names = tables_in(&images.clone().into()).expect("well-formed");
+        let tables = HashMap::from([(names[0].clone(), Some(Arc::new(keyed)))]);
+        let settings = SessionSettings::default();
+        let made = statements(&images.into(), &tables, 1 << 20, settings, None, true);
+        made.err().map(|refusal| (refusal.code, refusal.message))
+    };
+    let (code, message) = refused(EventType::DELETE_ROWS, 1).expect("refused");
+    assert_eq!(code, 1235);
+    assert!(message.starts_with("a DELETE in d.t cascades through m, tg, dp, "), "{message}");
+    assert_eq!(refused(EventType::DELETE_ROWS, 0x11), None, "the source has logged them");
+    assert_eq!(refused(EventType::DELETE_ROWS, 3), None, "nothing cascades");
+    assert_eq!(refused(EventType::WRITE_ROWS, 1), None);
+}
+
 /// Lists and hints are MySQL's; MariaDB's rows go one by one.
 #[test]
 fn rows_are_deleted_one_by_one_on_mariadb() {

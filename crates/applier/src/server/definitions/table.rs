@@ -17,6 +17,8 @@ pub(crate) struct TargetTable {
     /// Name and operation of each: `INSERT`, `UPDATE` or `DELETE`.
     pub(crate) triggers: Vec<(String, String)>,
     pub(crate) refers_to_itself: bool,
+    /// Tables through which the server, and not InnoDB, cascades a DELETE, as far as it may miss rows there.
+    pub(crate) missed_cascade: Option<String>,
     /// The engine, if what it writes can't be rolled back.
     pub(crate) not_transactional: Option<String>,
     /// It keeps no row: there is none to change or delete.

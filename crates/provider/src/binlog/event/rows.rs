@@ -44,6 +44,9 @@ impl<'a> RowsEvent<'a> {
     pub const STATEMENT_END: u16 = 1;
     pub const NO_FOREIGN_KEY_CHECKS: u16 = 2;
     pub const RELAXED_UNIQUE_CHECKS: u16 = 4;
+    /// The rows that a cascade of these changes are in events of their own (MySQL since 9.6, unless
+    /// `innodb_native_foreign_keys` is on there).
+    pub const LOGS_CASCADES: u16 = 0x10;
 
     /// Reads the body of a rows event; `None` if images are not plain (partial JSON updates, and
     /// version 1).
