@@ -63,6 +63,16 @@ struct Open {
     gtid: Gtid,
     /// BEGIN or XA START was seen, so that a separate event commits the transaction.
     begun: bool,
+    content: Content,
+}
+
+/// The events between BEGIN and the end of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    None,
+    Other,
+    /// A table was emptied by a statement; COMMIT has to follow.
+    Emptying,
 }
 
 impl TransactionAssembler {
@@ -106,14 +116,8 @@ impl TransactionAssembler {
                 self.require_open(event_type)?;
                 Ok(self.end())
             }
-            EventType::TABLE_MAP | EventType::ROWS_QUERY => {
-                self.require_open(event_type)?;
-                Ok(Placement::Body)
-            }
-            _ if event_type.is_rows() => {
-                self.require_open(event_type)?;
-                Ok(Placement::Body)
-            }
+            EventType::TABLE_MAP | EventType::ROWS_QUERY => self.part(event_type),
+            _ if event_type.is_rows() => self.part(event_type),
             EventType::FORMAT_DESCRIPTION
             | EventType::ROTATE
             | EventType::STOP
@@ -125,11 +129,7 @@ impl TransactionAssembler {
                 gtid: self.gtid_text(),
                 text: incident_text(event.body()),
             }),
-            _ if event_type.is_statement_format() => Err(StreamError::StatementFormat {
-                gtid: self.gtid_text(),
-                event: event_type.name(),
-                fix: ROW_FORMAT,
-            }),
+            _ if event_type.is_statement_format() => Err(self.statement_format(event_type.name())),
             _ if event.is_passed_over() => Ok(Placement::PassedOver),
             _ if is_planted(Bug::UnknownEventLeftOut) => Ok(Placement::PassedOver),
             EventType(code) => Err(StreamError::UnknownEvent {
@@ -150,8 +150,17 @@ impl TransactionAssembler {
         }
         let header = TransactionHeader::parse(event)
             .map_err(|source| StreamError::Malformed { at: self.position(), source })?;
-        self.open = Some(Open { gtid: header.gtid.clone(), begun: false });
+        let gtid = header.gtid.clone();
+        self.open = Some(Open { gtid, begun: false, content: Content::None });
         Ok(Placement::Begin(header))
+    }
+
+    fn part(&mut self, event_type: EventType) -> Result<Placement, StreamError> {
+        self.require_open(event_type)?;
+        if let Some(open) = self.open.as_mut() {
+            open.content = Content::Other;
+        }
+        Ok(Placement::Body)
     }
 
     fn query(&mut self, event: &RawEvent) -> Result<Placement, StreamError> {
@@ -161,28 +170,37 @@ impl TransactionAssembler {
         // An unknown statement may begin or end a transaction, so guessing would move its boundary.
         let statement = Statement::of(&query);
         let begun = self.open.as_ref().is_some_and(|open| open.begun);
+        let content = self.open.as_ref().map_or(Content::None, |open| open.content);
         match statement {
+            Statement::Commit => Ok(self.end()),
+            _ if content == Content::Emptying => Err(self.statement_format("Query")),
+            Statement::Emptying if begun && content == Content::None => {
+                if let Some(open) = self.open.as_mut() {
+                    open.content = Content::Emptying;
+                }
+                Ok(Placement::Body)
+            }
             Statement::Begin | Statement::Xa(XaVerb::Start) if !begun => {
                 if let Some(open) = self.open.as_mut() {
                     open.begun = true;
+                    let is_plain = statement == Statement::Begin;
+                    open.content = if is_plain { Content::None } else { Content::Other };
                 }
                 Ok(Placement::Body)
             }
             // Changes of tables without transactions end with COMMIT as a statement, not with an Xid
             // event; ROLLBACK ends a transaction that made such changes and was rolled back.
-            Statement::Commit | Statement::Rollback => Ok(self.end()),
+            Statement::Rollback => Ok(self.end()),
             Statement::Xa(XaVerb::Commit | XaVerb::Rollback) => Ok(self.end()),
             Statement::Savepoint | Statement::RollbackTo | Statement::Xa(XaVerb::End) if begun => {
-                Ok(Placement::Body)
+                self.part(EventType::QUERY)
             }
             // Rows and a commit follow (the first half of an atomic CREATE TABLE … SELECT).
             Statement::CreateTableStartTransaction => Ok(Placement::Body),
             Statement::Ddl if !begun => Ok(self.end()),
-            Statement::Dml | Statement::Ddl => Err(StreamError::StatementFormat {
-                gtid: self.gtid_text(),
-                event: "Query",
-                fix: ROW_FORMAT,
-            }),
+            Statement::Dml | Statement::Emptying | Statement::Ddl => {
+                Err(self.statement_format("Query"))
+            }
             _ => Err(StreamError::OutOfPlace {
                 event: "Query",
                 problem: "holds a statement that is not known to this version; nothing is skipped",
@@ -197,14 +215,21 @@ impl TransactionAssembler {
     }
 
     fn require_open(&self, event_type: EventType) -> Result<(), StreamError> {
-        if self.open.is_some() {
-            return Ok(());
+        match &self.open {
+            Some(open) if open.content == Content::Emptying && event_type != EventType::QUERY => {
+                Err(self.statement_format("Query"))
+            }
+            Some(_) => Ok(()),
+            None => Err(StreamError::OutOfPlace {
+                event: event_type.name(),
+                problem: "without a GTID event before it",
+                at: self.position(),
+            }),
         }
-        Err(StreamError::OutOfPlace {
-            event: event_type.name(),
-            problem: "without a GTID event before it",
-            at: self.position(),
-        })
+    }
+
+    fn statement_format(&self, event: &'static str) -> StreamError {
+        StreamError::StatementFormat { gtid: self.gtid_text(), event, fix: ROW_FORMAT }
     }
 
     fn gtid_text(&self) -> String {

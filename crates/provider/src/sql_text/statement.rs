@@ -18,7 +18,10 @@ pub enum Statement {
     Xa(XaVerb),
     /// Commits implicitly: definitions, accounts, maintenance.
     Ddl,
-    /// Changes rows: only occurs in statement format.
+    /// Deletes all rows of one table. Sources before 5.7.32 and 8.0.22 log it, in any format, for a table that a
+    /// restart has emptied (MEMORY).
+    Emptying,
+    /// Changes rows in another way: only occurs in statement format.
     Dml,
     /// None of the above; never skipped, always an error.
     Unknown,
@@ -81,16 +84,17 @@ impl Statement {
         }
         let dialect = Dialect::of(&query.known_context());
         let kind = Self::classify(text, dialect);
-        let is_server_made = matches!(kind, Self::Ddl | Self::CreateTableStartTransaction)
+        let may_be_server_made = !matches!(kind, Self::Unknown)
             && !dialect.is_utf8()
             && !text.is_ascii()
-            && std::str::from_utf8(text).is_ok()
-            // A table that is logged with its rows is written in UTF-8, whatever character set the
-            // event states (`store_create_info` in sql/sql_show.cc).
-            && Self::classify(text, dialect.in_utf8()) == Self::CreateTableStartTransaction;
-        match is_server_made {
-            true => (Self::CreateTableStartTransaction, dialect.in_utf8()),
-            false => (kind, dialect),
+            && std::str::from_utf8(text).is_ok();
+        // A table that is logged with its rows, or emptied, is written in UTF-8, whatever character set the
+        // event states (`store_create_info` in sql/sql_show.cc, `open_table_entry_fini` in sql/sql_base.cc).
+        match may_be_server_made.then(|| Self::classify(text, dialect.in_utf8())) {
+            Some(made @ (Self::CreateTableStartTransaction | Self::Emptying)) => {
+                (made, dialect.in_utf8())
+            }
+            _ => (kind, dialect),
         }
     }
 
@@ -116,8 +120,10 @@ impl Statement {
             Self::Rollback
         } else if is("XA") {
             Self::Xa(second.map_or(XaVerb::Other, XaVerb::of))
-        } else if is("CREATE") && second_is("TABLE") && starts_transaction(tokens) {
+        } else if is("CREATE") && second_is("TABLE") && starts_transaction(tokens.by_ref()) {
             Self::CreateTableStartTransaction
+        } else if is("DELETE") && second_is("FROM") && is_qualified_name(tokens) {
+            Self::Emptying
         } else if DDL.iter().any(|word| is(word)) {
             Self::Ddl
         } else if DML.iter().any(|word| is(word)) {
@@ -138,6 +144,17 @@ impl XaVerb {
             () => Self::Other,
         }
     }
+}
+
+/// Returns true if these tokens are the name of a table with its schema, and nothing else.
+fn is_qualified_name<'a>(mut tokens: impl Iterator<Item = Token<'a>>) -> bool {
+    let is_name = |token: Token<'_>| {
+        matches!(token.kind, TokenKind::Word | TokenKind::Member | TokenKind::QuotedName)
+    };
+    tokens.next().is_some_and(is_name)
+        && tokens.next().is_some_and(|token| token.is_symbol(b'.'))
+        && tokens.next().is_some_and(is_name)
+        && tokens.next().is_none()
 }
 
 /// Looks for START TRANSACTION among the table options, after the name and columns with which these
@@ -192,6 +209,14 @@ mod tests {
             ("/* hint */ -- line\n # another\n DROP TABLE t", Statement::Ddl),
             ("/*!80000 ALTER TABLE t ADD b INT */", Statement::Ddl),
             ("SET PASSWORD FOR 'a'@'b'='x'", Statement::Ddl),
+            ("DELETE FROM `d`.`a b`", Statement::Emptying),
+            ("delete from d.t", Statement::Emptying),
+            ("DELETE FROM `d`.`t` WHERE a=1", Statement::Dml),
+            ("DELETE FROM `d`.`t` LIMIT 1", Statement::Dml),
+            ("DELETE FROM `d`.`t`;", Statement::Dml),
+            ("DELETE FROM `t`", Statement::Dml),
+            ("DELETE QUICK FROM `d`.`t`", Statement::Dml),
+            ("DELETE a FROM d.t a", Statement::Dml),
             ("insert into t values (1)", Statement::Dml),
             ("(SELECT 1)", Statement::Dml),
             ("/* only a comment", Statement::Unknown),

@@ -148,6 +148,10 @@ impl<'a, K: KeySource> Reading<'a, K> {
             // Rows that CREATE TABLE … SELECT logs are left out with the table.
             Statement::CreateTableStartTransaction => self.statement(event).await.map(Some),
             Statement::Ddl if !self.begun => self.statement(event).await.map(Some),
+            // A table that a restart of the source has emptied: alone, as a definition.
+            Statement::Emptying if self.begun && !self.has_rows => {
+                self.statement(event).await.map(Some)
+            }
             other => Err(Failure::Unsupported(describe(&other, self.begun))),
         }
     }
@@ -270,7 +274,9 @@ impl<K: KeySource> Admission<K> {
 
 fn describe(statement: &Statement, begun: bool) -> String {
     match statement {
-        Statement::Dml => "statement-format change; set binlog_format=ROW on the source".to_owned(),
+        Statement::Dml | Statement::Emptying => {
+            "statement-format change; set binlog_format=ROW on the source".to_owned()
+        }
         Statement::Rollback if begun => {
             "ROLLBACK at the end of a transaction that changes rows".to_owned()
         }

@@ -143,6 +143,10 @@ impl<'t, 'a> Words<'t, 'a> {
                 self.take("TABLE");
                 self.tables()
             }
+            b"DELETE" => {
+                self.take("FROM")?;
+                self.one_table()
+            }
             b"ANALYZE" | b"OPTIMIZE" | b"REPAIR" | b"CHECK" => {
                 self.take_any(&["NO_WRITE_TO_BINLOG", "LOCAL"]);
                 self.take_any(&["TABLE", "TABLES"])?;

@@ -49,6 +49,44 @@ fn each_way_to_end() {
     }
 }
 
+/// Sources before 8.0.22 log it for a MEMORY table after a restart.
+#[test]
+fn a_table_may_be_emptied_by_a_statement_with_nothing_beside_it() {
+    const EMPTYING: &str = "DELETE FROM `d`.`t`";
+    let begun = || {
+        let mut assembler = TransactionAssembler::new();
+        begin(&mut assembler, 1);
+        query(&mut assembler, "BEGIN").unwrap();
+        assembler
+    };
+    let refused = |outcome: Result<Placement, StreamError>| {
+        assert!(matches!(outcome, Err(StreamError::StatementFormat { .. })), "{outcome:?}");
+    };
+    let mut alone = begun();
+    assert_eq!(query(&mut alone, EMPTYING).unwrap(), Placement::Body);
+    assert_eq!(query(&mut alone, "COMMIT").unwrap(), Placement::End);
+    for text in [EMPTYING, "SAVEPOINT `a`", "ROLLBACK", "DELETE FROM `d`.`t` WHERE a=1"] {
+        let mut more = begun();
+        query(&mut more, EMPTYING).unwrap();
+        refused(query(&mut more, text));
+    }
+    for event_type in [EventType::TABLE_MAP, EventType::WRITE_ROWS, EventType::XID] {
+        let mut more = begun();
+        query(&mut more, EMPTYING).unwrap();
+        refused(more.place(&event(event_type, &[0; 20])));
+    }
+    let mut late = begun();
+    place(&mut late, EventType::TABLE_MAP);
+    refused(query(&mut late, EMPTYING));
+    let mut distributed = TransactionAssembler::new();
+    begin(&mut distributed, 1);
+    query(&mut distributed, "XA START X'61',X'',1").unwrap();
+    refused(query(&mut distributed, EMPTYING));
+    let mut without_begin = TransactionAssembler::new();
+    begin(&mut without_begin, 1);
+    refused(query(&mut without_begin, EMPTYING));
+}
+
 #[test]
 fn what_cannot_be_replicated_is_refused_by_name() {
     let mut assembler = TransactionAssembler::new();

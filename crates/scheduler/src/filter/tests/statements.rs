@@ -148,6 +148,8 @@ fn table_rules_look_at_the_tables_of_a_statement() {
         ("RENAME TABLE t TO x.t", '-'),
         ("RENAME USER u TO v", '+'),
         ("TRUNCATE t", '-'),
+        ("DELETE FROM `a`.`t`", '-'),
+        ("DELETE FROM `a`.`u`", '+'),
         ("TRUNCATE TABLE u", '+'),
         ("CREATE UNIQUE INDEX t ON u (id)", '+'),
         ("CREATE INDEX i ON t (id)", '-'),
