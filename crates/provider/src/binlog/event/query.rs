@@ -180,6 +180,8 @@ impl SessionContext {
             18 => self.default_collation_for_utf8mb4 = Some(reader.u16("default collation")?),
             19 => self.sql_require_primary_key = Some(flag(reader)?),
             20 => self.default_table_encryption = Some(flag(reader)?),
+            // 9.7 writes it with statements that change rows, where it is on.
+            21 => drop(flag(reader)?),
             _ => return Ok(false),
         }
         Ok(true)

@@ -55,8 +55,10 @@ fn status_variables_are_read_and_unknown_ones_refused() {
     assert_eq!(context.time_zone.as_deref(), Some("SYSTEM"));
     assert_eq!(context.microseconds, Some(1));
     assert_eq!(context.default_table_encryption, Some(true));
-    vars.push(21);
-    assert!(matches!(SessionContext::parse(&vars), Err(EventError::UnknownStatusVariable(21))));
+    vars.extend([21, 1]);
+    assert_eq!(SessionContext::parse(&vars).unwrap(), context, "enable_cascade_triggers");
+    vars.push(22);
+    assert!(matches!(SessionContext::parse(&vars), Err(EventError::UnknownStatusVariable(22))));
 }
 
 #[test]
