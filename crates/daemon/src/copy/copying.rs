@@ -271,7 +271,8 @@ impl<'a> Copying<'a> {
             }
             make(writer, &definitions.programs, again).await
         };
-        let not_made = keeping(claim, keys_and_programs).await?;
+        let mut not_made = keeping(claim, keys_and_programs).await?;
+        not_made.extend(definitions.not_copied.iter().cloned());
         let until = match is_whole {
             true => None,
             false => {

@@ -154,7 +154,7 @@ pub(crate) async fn make_missing(
     Ok(())
 }
 
-/// Makes functions, views, triggers and events. One that needs another is tried again after it. Returns those that
+/// Makes libraries, functions, views, triggers and events. One that needs another is tried again after it. Returns those that
 /// the target refuses, each with the reason; the applier needs none of them.
 pub(super) async fn make(
     writer: &mut TargetWriter,

@@ -103,7 +103,7 @@ pub(crate) struct CopySummary {
     pub(crate) executed: GtidSet,
     /// The transactions up to which the channel applies what changed while chunks were read.
     pub(crate) until: Option<GtidSet>,
-    /// Programs that the target refuses, such as views of tables that are not replicated.
+    /// Programs that the target refuses, such as views of tables that are not replicated, and what a copy leaves out.
     pub(crate) not_made: Vec<String>,
 }
 

@@ -27,11 +27,12 @@ pub(crate) enum CatalogueQuery {
 }
 
 /// Beginnings of questions to which the answer is no row.
-const NOTHING: [&str; 7] = [
+const NOTHING: [&str; 8] = [
     "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA=",
     "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE='BASE TABLE' AND ENGINE<>",
     "SELECT c.TABLE_SCHEMA, c.TABLE_NAME FROM information_schema.COLUMNS c LEFT JOIN",
     "SELECT ROUTINE_TYPE, ROUTINE_SCHEMA, ",
+    "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA='information_schema' ",
     "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.VIEWS",
     "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_OBJECT_TABLE ",
     "SELECT EVENT_SCHEMA, EVENT_NAME FROM information_schema.EVENTS",

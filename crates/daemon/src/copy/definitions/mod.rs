@@ -39,6 +39,8 @@ pub(super) struct Definitions {
     /// The order is one in which each is likely to succeed. One that fails is tried again after all others, until
     /// a round creates none.
     pub(super) programs: Vec<Program>,
+    /// Named at the end of a copy, and not made.
+    pub(super) not_copied: Vec<String>,
 }
 
 impl Definitions {
@@ -102,7 +104,30 @@ pub(super) async fn read(
         }
     }
     found.programs = program_lists::read(session, &schemas, tables).await?;
+    found.not_copied = spatial_reference_systems(session).await?;
     Ok(found)
+}
+
+/// Names the spatial reference systems that are not MySQL's: those in ranges that it does not reserve. They belong to
+/// no schema, and to create one takes a privilege of its own.
+async fn spatial_reference_systems(session: &mut VerifySession) -> Result<Vec<String>> {
+    if !program_lists::has_list(session, "ST_SPATIAL_REFERENCE_SYSTEMS").await? {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<(u32, String)> = session
+        .rows(
+            "SELECT SRS_ID, SRS_NAME FROM information_schema.ST_SPATIAL_REFERENCE_SYSTEMS \
+             WHERE SRS_ID BETWEEN 32768 AND 59999999 OR SRS_ID BETWEEN 70000000 AND 1999999999 \
+             OR SRS_ID > 2147483647 ORDER BY SRS_ID",
+        )
+        .await?;
+    let named = |(number, name)| {
+        format!(
+            "spatial reference system {number} ({name}): unless it is there, run its CREATE SPATIAL REFERENCE SYSTEM \
+             on the target"
+        )
+    };
+    Ok(rows.into_iter().map(named).collect())
 }
 
 /// Returns the default collations of character sets.

@@ -1,4 +1,4 @@
-//! One function, procedure, view, trigger or event, with the settings it was created under. Pure.
+//! One library, function, procedure, view, trigger or event, with the settings it was created under. Pure.
 
 use std::fmt;
 
@@ -31,11 +31,14 @@ pub(in crate::copy) enum ProgramKind {
     View,
     Trigger,
     Event,
+    /// Code that routines in the same language import (MySQL 9.2).
+    Library,
 }
 
 impl ProgramKind {
-    pub(in crate::copy) fn is_routine(self) -> bool {
-        matches!(self, Self::Function | Self::Procedure)
+    /// Returns true if others may use it, so that it comes before them.
+    pub(in crate::copy) fn is_used_by_others(self) -> bool {
+        matches!(self, Self::Library | Self::Function | Self::Procedure)
     }
 }
 
@@ -142,6 +145,7 @@ impl fmt::Display for ProgramKind {
             Self::View => "view",
             Self::Trigger => "trigger",
             Self::Event => "event",
+            Self::Library => "library",
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use csa_provider::server::link::Row;
-use csa_provider::sql_text::identifier;
+use csa_provider::sql_text::{identifier, quote};
 
 use super::event::disabled_on_replica;
 use super::program::{Program, ProgramKind, ProgramSettings, SchemaCollations};
@@ -14,19 +14,21 @@ use crate::verify::{LEFT_OUT, Result, TableName, VerifySession};
 type ViewRow = (String, Vec<u8>, String, String);
 type RoutineRow = (String, String, Option<Vec<u8>>, String, String, String);
 type TriggerRow = (String, String, Vec<u8>, String, String, String, Option<String>);
+type LibraryRow = (String, String, Vec<u8>);
 type EventRow = (String, String, String, Vec<u8>, String, String, String);
 
 /// The kind of a program, its schema and its name.
 type Listed = (ProgramKind, String, String);
 
-/// Reads the programs in the order of use: views after the functions that they call, and triggers, whose text
+/// Reads the programs in the order of use: functions after libraries, views after the functions that they call, and triggers, whose text
 /// nothing needs, after them. The names of schemas and tables are compared here, where letters have a case.
 pub(super) async fn read(
     session: &mut VerifySession,
     schemas: &BTreeSet<&str>,
     tables: &[TableName],
 ) -> Result<Vec<Program>> {
-    let mut listed = routines(session).await?;
+    let mut listed = libraries(session).await?;
+    listed.extend(routines(session).await?);
     listed.extend(pairs(session, ProgramKind::View, "TABLE_SCHEMA, TABLE_NAME", "VIEWS").await?);
     listed.extend(triggers(session, tables).await?);
     listed.extend(pairs(session, ProgramKind::Event, "EVENT_SCHEMA, EVENT_NAME", "EVENTS").await?);
@@ -38,9 +40,16 @@ pub(super) async fn read(
     set(session, "character_set_results=utf8mb4").await?;
     let (views, others): (Vec<_>, Vec<_>) =
         shown?.into_iter().partition(|program| program.kind == ProgramKind::View);
-    let (routines, later): (Vec<_>, Vec<_>) =
-        others.into_iter().partition(|program| program.kind.is_routine());
-    Ok(routines.into_iter().chain(view_order::ordered(views)).chain(later).collect())
+    let (used, later): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|program| program.kind.is_used_by_others());
+    Ok(used.into_iter().chain(view_order::ordered(views)).chain(later).collect())
+}
+
+/// Returns true if the server's `information_schema` has this view, which older servers lack.
+pub(super) async fn has_list(session: &mut VerifySession, name: &str) -> Result<bool> {
+    let views = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA='information_schema'";
+    let found: Vec<u8> = session.rows(&format!("{views} AND TABLE_NAME={}", quote(name))).await?;
+    Ok(!found.is_empty())
 }
 
 /// Returns the default collation of each schema.
@@ -55,6 +64,14 @@ pub(in crate::copy) async fn schema_collations(
 
 async fn set(session: &mut VerifySession, assignment: &str) -> Result<()> {
     session.rows::<Row>(&format!("SET SESSION {assignment}")).await.map(drop)
+}
+
+/// Returns none of a server before 9.2, which has no list of them.
+async fn libraries(session: &mut VerifySession) -> Result<Vec<Listed>> {
+    if !has_list(session, "LIBRARIES").await? {
+        return Ok(Vec::new());
+    }
+    pairs(session, ProgramKind::Library, "LIBRARY_SCHEMA, LIBRARY_NAME", "LIBRARIES").await
 }
 
 async fn routines(session: &mut VerifySession) -> Result<Vec<Listed>> {
@@ -116,6 +133,7 @@ async fn show(
         let object = format!("{}.{}", identifier(&schema), identifier(&name));
         let query = format!("SHOW CREATE {} {object}", kind.to_string().to_uppercase());
         let found = match kind {
+            ProgramKind::Library => library(session, &query).await?,
             ProgramKind::View => view(session, &query).await?,
             ProgramKind::Function | ProgramKind::Procedure => routine(session, &query).await?,
             ProgramKind::Trigger => trigger(session, &query).await?,
@@ -143,6 +161,16 @@ async fn view(session: &mut VerifySession, query: &str) -> Result<Option<Found>>
     let rows: Vec<ViewRow> = session.rows(query).await?;
     let found = rows.into_iter().next().map(|(_, text, client, connection)| {
         let settings = settings(String::new(), client, connection);
+        Found { settings, text, schema_collation: None }
+    });
+    Ok(found)
+}
+
+/// Its text comes in UTF-8, whatever its session had.
+async fn library(session: &mut VerifySession, query: &str) -> Result<Option<Found>> {
+    let rows: Vec<LibraryRow> = session.rows(query).await?;
+    let found = rows.into_iter().next().map(|(_, mode, text)| {
+        let settings = settings(mode, "utf8mb4".to_owned(), "utf8mb4_general_ci".to_owned());
         Found { settings, text, schema_collation: None }
     });
     Ok(found)
