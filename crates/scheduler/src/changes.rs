@@ -67,6 +67,12 @@ impl ChangesReader {
         self.maps.push((table_id, layout));
     }
 
+    /// Returns the layout of a table; `None` for one whose rows are left out.
+    pub(crate) fn layout(&self, table_id: u64) -> Option<&TableLayout> {
+        let (_, layout) = self.maps.iter().find(|(id, _)| *id == table_id)?;
+        layout.as_deref()
+    }
+
     /// Something has to be sent as it was logged.
     pub(crate) fn opaque(&mut self) {
         self.changes.opaque = true;

@@ -193,19 +193,21 @@ impl<'a, K: KeySource> Reading<'a, K> {
             }
         };
         if let Some(layout) = &layout {
-            self.not_transactional |= layout.keys.not_transactional;
             if layout.by_session {
                 self.admission.sessions.matters();
             }
         }
         self.admission.reader.map(crate::changes::table_id(body), layout);
-        Ok((!self.whole && self.not_transactional).then_some(Verdict::NotTransactional))
+        Ok(None)
     }
 
     async fn rows(&mut self, event: &RawEvent) -> Result<Option<Verdict>> {
+        // A map alone changes nothing: statements map tables of triggers and of joins, too.
+        let layout = self.admission.reader.layout(crate::changes::table_id(event.body()));
+        self.not_transactional |= layout.is_some_and(|layout| layout.keys.not_transactional);
         // Too large: only its tables matter here.
         if !self.whole {
-            return Ok(None);
+            return Ok(self.not_transactional.then_some(Verdict::NotTransactional));
         }
         self.has_rows = true;
         self.admission.reader.rows(event)?;

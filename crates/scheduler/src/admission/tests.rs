@@ -53,6 +53,24 @@ fn ending(tables: &[&str], end: RawEvent) -> RelayedTransaction {
 }
 
 #[test]
+fn a_table_that_is_not_transactional_counts_only_with_rows() {
+    let events = [
+        query_event("", "BEGIN"),
+        int_table_map(70, "d", "my", 1),
+        int_table_map(71, "d", "a", 1),
+        rows_event(EventType::WRITE_ROWS, 71, 1, &int_image(&[Some(1)])),
+        event(EventType::XID, &[0; 8]),
+    ];
+    for (whole, rows_limit) in [(true, u64::MAX), (false, u64::MAX), (true, 1)] {
+        let mut admission = Admission::new(Definitions);
+        admission.limit_rows(rows_limit);
+        let transaction = relayed_events(1, &Arc::new(format_description()), &events);
+        let admitted = admission.admit_now(transaction, None, whole).expect("known");
+        assert_eq!(admitted.verdict, Verdict::Rows, "{whole} {rows_limit}");
+    }
+}
+
+#[test]
 fn a_table_that_is_not_transactional_counts_wherever_it_stands() {
     // The transaction is read as a whole, in pieces, and in pieces once its rows take too much.
     for (whole, rows_limit) in [(true, u64::MAX), (false, u64::MAX), (true, 1)] {
