@@ -99,6 +99,14 @@ async fn what_9_7_has_and_8_0_has_not_stops_the_channel() {
                 "MySQL 8.0.31 ignores its version comment for MySQL 80100",
                 "CREATE TABLE d.later (id INT PRIMARY KEY, v INT)",
             ),
+            (
+                &[
+                    "SET sql_mode='INTERPRET_UTF8_AS_UTF8MB4'",
+                    "CREATE TABLE d.moded (id INT PRIMARY KEY, s VARCHAR(9) CHARACTER SET utf8, g INT AS (id + 1))",
+                ],
+                "the target's version may not know it",
+                "CREATE TABLE d.moded (id INT PRIMARY KEY, s VARCHAR(9), g INT AS (id + 1))",
+            ),
         ]).await;
         run(
             &source,
@@ -109,6 +117,9 @@ async fn what_9_7_has_and_8_0_has_not_stops_the_channel() {
                 "INSERT INTO d.parent VALUES (1)",
                 "INSERT INTO d.child VALUES (1, 1)",
                 "INSERT INTO d.later VALUES (1, 1)",
+                "SET sql_mode='INTERPRET_UTF8_AS_UTF8MB4'",
+                "INSERT INTO d.moded (id, s) VALUES (1, '😀')",
+                "SET sql_mode=DEFAULT",
                 "CREATE TABLE d.known (id INT PRIMARY KEY /*!80016 , v INT */ /*!99999 , w INT */)",
                 "INSERT INTO d.known VALUES (1, 1)",
             ],

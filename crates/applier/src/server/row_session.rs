@@ -25,6 +25,8 @@ pub(crate) fn count(statements: &str) -> usize {
 
 /// Modes of MySQL before 8.0, which its own applier drops and SET refuses.
 pub(crate) const FORMER_MODES: u64 = 0x1003_ff00;
+/// Modes that only the text of a statement knows, and that older servers refuse: INTERPRET_UTF8_AS_UTF8MB4 (9.7).
+const PARSER_MODES: u64 = 1 << 33;
 
 /// Returns the statements for the settings that rows depend on. `default_collation` is the
 /// session's present one.
@@ -37,7 +39,7 @@ pub(crate) fn statements(session: &SessionContext, default_collation: Option<u16
     let zone = session.time_zone.as_deref().map_or_else(|| "DEFAULT".to_owned(), quote);
     let mut set = format!(
         "SET NAMES utf8mb4;SET SESSION sql_mode={},time_zone={zone},lc_time_names={}",
-        session.sql_mode.unwrap_or_default() & !FORMER_MODES,
+        session.sql_mode.unwrap_or_default() & !FORMER_MODES & !PARSER_MODES,
         session.lc_time_names.unwrap_or_default(),
     );
     if let Some(charset) = session.charset {
@@ -112,7 +114,7 @@ mod tests {
         let nothing = statements(&SessionContext::default(), Some(255));
         assert!(nothing.ends_with("sql_mode=0,time_zone=DEFAULT,lc_time_names=0"), "{nothing}");
         let all = SessionContext {
-            sql_mode: Some(0x1000_0004),
+            sql_mode: Some(0x2_1000_0004),
             time_zone: Some("+03:00".to_owned()),
             lc_time_names: Some(7),
             charset: Some(QueryCharset { client: 255, connection: 35, server: 8 }),

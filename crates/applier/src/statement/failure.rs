@@ -10,8 +10,8 @@ const DENIED_SCHEMA: u16 = 1044;
 const DENIED: u16 = 1045;
 const DENIED_TABLE: u16 = 1142;
 const DENIED_PRIVILEGE: u16 = 1227;
-/// Syntax, character set, collation, function and the like, and GTIDs with a tag.
-const NOT_KNOWN: [u16; 7] = [1064, 1115, 1193, 1235, 1286, 1305, MALFORMED_GTID];
+/// Syntax, character set, collation, function and the like, values of variables (`sql_mode`), and GTIDs with a tag.
+const NOT_KNOWN: [u16; 8] = [1064, 1115, 1193, 1231, 1235, 1286, 1305, MALFORMED_GTID];
 const MALFORMED_GTID: u16 = 1772;
 /// Unknown collation.
 const UNKNOWN_COLLATION: u16 = 1273;
