@@ -104,7 +104,8 @@ impl ConvergingTables {
                 segments.map(&event);
                 continue;
             }
-            let rows = dml::rows_of(&event)?;
+            let rows = RowsEvent::parse_any(event.event_type(), event.body());
+            let rows = rows.map_err(Error::UnreadableRows)?.ok_or_else(|| of_version_1(&event))?;
             let Some(Mapped { is_converging, is_related, map }) = maps.get(&rows.table_id) else {
                 // The server would pass over the rows.
                 return Err(Error::Broken(Invariant::RowLiesInItsEvent));
@@ -159,6 +160,18 @@ fn uncheck_foreign_keys(events: &mut [u8], begin: usize) {
             *flags |= RowsEvent::NO_FOREIGN_KEY_CHECKS as u8;
         }
         at += header.event_size as usize;
+    }
+}
+
+/// Refuses an event whose rows can't be told apart.
+fn of_version_1(event: &RawEvent) -> Error {
+    Error::Rows {
+        code: dml::codes::UNSUPPORTED,
+        message: format!(
+            "{} event while tables were copied in chunks: only events of version 2 can be applied then; turn \
+             log_bin_use_v1_row_events off on the source and copy again, or provision the target in another way",
+            event.event_type().name()
+        ),
     }
 }
 
@@ -393,6 +406,18 @@ mod tests {
         assert_eq!(flags(COPIED, EventType::UPDATE_ROWS), [2, 3]);
         assert_eq!(flags("child", EventType::UPDATE_ROWS), [3]);
         assert_eq!(flags("other", EventType::DELETE_ROWS), [1]);
+    }
+
+    #[test]
+    fn rows_of_version_1_are_refused_with_the_setting_to_change() {
+        let mut images = Vec::new();
+        int_table_map(TABLE_ID, "d", COPIED, 2).write_without_checksum(&mut images);
+        let start = images.len();
+        rows_event(EventType::WRITE_ROWS, TABLE_ID, 2, &image([1, 10]))
+            .write_without_checksum(&mut images);
+        images[start + EventHeader::EVENT_TYPE_OFFSET] = EventType::WRITE_ROWS_V1.0;
+        let error = split(images).unwrap_err().to_string();
+        assert!(error.contains("log_bin_use_v1_row_events") && !error.contains("sql"), "{error}");
     }
 
     #[test]
