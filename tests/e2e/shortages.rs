@@ -86,7 +86,7 @@ async fn a_relay_segment_that_is_gone_is_fetched_again() {
     let daemon = with_backlog(&source, &target).await;
     let lost = segments(&daemon)[2].clone();
     std::fs::remove_file(&lost).expect("removed");
-    set_delay(&daemon, "0");
+    set_delay(&daemon, "0s");
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
     let name = lost.file_name().expect("a name").to_string_lossy().into_owned();
@@ -104,7 +104,7 @@ async fn a_relay_segment_that_the_source_has_purged_is_waited_for() {
     let all = segments(&daemon);
     let aside = daemon.state_dir().join("aside");
     std::fs::rename(&all[2], &aside).expect("moved");
-    set_delay(&daemon, "0");
+    set_delay(&daemon, "0s");
     eventually("it says what the source has purged", DRAIN, async || {
         daemon.status()["channels"][0]["last_error"]["message"].to_string().contains("purged")
     })

@@ -359,8 +359,9 @@ async fn memory_tables_that_a_restart_of_the_source_has_emptied() {
     {
         let (source, target) =
             Server::both(|| version.start("source", &[]), || Server::start("target", &[]));
+        let tls = if version == Version::Newest { "preferred" } else { "disabled" };
         let daemon = Daemon::builder(&source, &target)
-            .set("source.tls", "disabled")
+            .set("source.tls", tls)
             .set("applier.executor", executor)
             .set("applier.replicate_ignore_table", vec!["c.left_out"])
             .start();

@@ -103,7 +103,6 @@ pub(crate) struct CommandView {
     pub(crate) drained: bool,
     pub(crate) applied_transaction_set: String,
     /// The number of a stop, which a restart may name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stop_number: Option<u64>,
 }
 
