@@ -6,7 +6,7 @@ use crate::{DRAIN, wait_state};
 
 async fn insert(source: &Server, ids: std::ops::Range<u32>) {
     for id in ids {
-        source.exec(&format!("INSERT INTO d.t VALUES ({id})")).await;
+        source.exec(&format!("INSERT INTO d.t (id) VALUES ({id})")).await;
     }
 }
 
@@ -136,6 +136,54 @@ async fn a_new_copy_of_a_source_that_was_set_back_has_nothing_of_the_old_history
     // It passes the end of the old history.
     insert(&source, 2000..2030).await;
     wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+/// The target has executed definitions under GTIDs that a source gives again once it was reset.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_source_that_was_reset_passes_over_no_definition() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .start();
+    insert(&source, 0..5).await;
+    source.exec("ALTER TABLE d.t ADD c INT DEFAULT 1").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let altered = source.gtid_executed().await;
+    let number =
+        |set: &str| set.rsplit(['-', ':']).next().and_then(|last| last.parse::<u32>().ok());
+    let number = number(&altered).expect("a number");
+    assert!(daemon.terminate().success());
+    source.exec("RESET BINARY LOGS AND GTIDS").await;
+    insert(&source, 10..11).await;
+    target.exec("DROP DATABASE d; DELETE FROM csa.checkpoint").await;
+    daemon.set("applier.start_from", "copy");
+    let (reset, last) = ("RESET BINARY LOGS AND GTIDS", format!(":{number}"));
+    let refused = daemon.start_refused().await;
+    let copy = || tokio::task::block_in_place(|| daemon.command(&["copy", "--channel", "test"]));
+    let said = copy();
+    assert_eq!(said.code, Some(1), "{said:?}");
+    for error in [refused, said.error] {
+        for words in ["not given yet", reset, "copy-again", &last] {
+            assert!(error.contains(words), "{words}: {error}");
+        }
+    }
+    let made = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name='d'";
+    assert_eq!(target.value::<u64>(made).await, 0, "nothing is copied");
+    // The way that the errors name.
+    target.exec(reset).await;
+    let said = copy();
+    assert_eq!(said.code, Some(0), "{said:?}");
+    daemon.start_again();
+    // One transaction was there before.
+    insert(&source, 100..100 + number - 2).await;
+    source.exec("TRUNCATE d.t").await;
+    let now = source.gtid_executed().await;
+    assert_eq!(now, altered, "it has the number of the ALTER TABLE");
+    insert(&source, 0..3).await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 }

@@ -20,6 +20,7 @@ guide provisioning.md 'Copy again' 1
 on target <<<"DROP DATABASE everything"
 guide provisioning.md 'Copy again' 2
 guide provisioning.md 'Copy again' 3
+guide provisioning.md 'Copy again' 4
 wait_level
 compare
 systemctl stop csa-daemon

@@ -40,7 +40,8 @@ pub use ownership::checkpoint::PROGRESS as PROGRESS_ROW;
 pub use ownership::claim::ChannelClaim;
 pub use ownership::control::ControlSession;
 pub use ownership::copying::{
-    Converging, CopiedTable, CopyClaim, CopyRange, CopyState, locked_range, moved_range,
+    Converging, CopiedTable, CopyClaim, CopyRange, CopyState, ExecutedBefore, locked_range,
+    moved_range,
 };
 pub use ownership::holes::{HolesBelow, Received};
 pub use ownership::known::known_of;

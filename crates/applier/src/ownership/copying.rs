@@ -6,6 +6,7 @@
 //! `csa.copy_state` has what the tables have in common: the transactions after which the copy began, and once all
 //! rows are there, those after which the channel has applied what changed meanwhile.
 
+mod history;
 mod notes;
 
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
 use crate::server::target::Target;
 use csa_scheduler::sequence::Sequence;
+pub use history::ExecutedBefore;
 pub use notes::{Converging, CopiedTable, CopyRange, CopyState, locked_range, moved_range};
 use notes::{NO_EPOCH, create_notes};
 pub(crate) use notes::{is_of_ranges, take_ranges};

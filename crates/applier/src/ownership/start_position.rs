@@ -13,7 +13,7 @@ use csa_provider::seams::planted::{Bug, is_planted};
 
 use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::options::TargetGtids;
-use crate::ownership::bookkeeping::by_hand;
+use crate::ownership::bookkeeping::{RELOAD, RESET_GTIDS, by_hand};
 use crate::ownership::channel_record::ChannelRecord;
 
 /// The most intervals of a set that an error spells out.
@@ -83,11 +83,15 @@ impl StartPosition<'_> {
 
     /// Returns the transactions of the source that the target has executed and did not make itself. Another
     /// channel may bring the target's own to the source, and nothing says how many of them this one has read
-    /// back.
+    /// back. Those that the source itself lacks are of another history of it.
     fn of_source(&self, checkpoint: &GtidSet) -> GtidSet {
         let brought = self.target.of_servers(|uuid| !self.is_own(uuid));
         match self.source {
-            Some(source) => brought.intersection(source),
+            Some(source) => {
+                let mut of_source = brought.of_servers(|uuid| Some(*uuid) == self.source_uuid);
+                of_source.union(&brought.intersection(source));
+                of_source
+            }
             None => brought.of_servers(|uuid| checkpoint.has_uuid(uuid)),
         }
     }
@@ -121,34 +125,42 @@ impl StartPosition<'_> {
         }
     }
 
-    /// A statement is executed under its source GTID before the checkpoint has it, one at a time. More
-    /// than one beyond the checkpoint means that the data was restored and the GTIDs were not.
-    fn not_restored(&self, checkpoint: &Checkpoint) -> Result<(), String> {
-        let mut beyond = self.of_source(&checkpoint.executed).difference(&checkpoint.executed);
-        let mut in_doubt = 1;
+    /// Returns the transactions that no other channel has applied, and the number of channels that have applied the rest: each
+    /// may have a statement of its own beyond its checkpoint.
+    fn not_of_others(&self, mut beyond: GtidSet) -> (GtidSet, u64) {
+        let mut of_others = 0;
         for (_, other) in self.others() {
             if beyond.intersects(&other.executed) {
                 beyond.subtract(&other.executed);
-                // It may have a statement of its own beyond its checkpoint.
-                in_doubt += 1;
+                of_others += 1;
             }
         }
-        if beyond.count() <= in_doubt {
+        (beyond, of_others)
+    }
+
+    /// A statement is executed under its source GTID before the checkpoint has it, one at a time. More
+    /// than one beyond the checkpoint means that the data was restored and the GTIDs were not.
+    fn not_restored(&self, checkpoint: &Checkpoint) -> Result<(), String> {
+        let beyond = self.of_source(&checkpoint.executed).difference(&checkpoint.executed);
+        let (beyond, of_others) = self.not_of_others(beyond);
+        if beyond.count() <= 1 + of_others {
             return Ok(());
         }
         let mut all = checkpoint.executed.clone();
         all.union(&beyond);
         Err(format!(
             "target {} has executed {} of the source that the checkpoint of channel {:?} lacks: {}. Was \
-             its data restored from a backup and its GTIDs kept? Statements among these would be passed \
-             over. Restore it with the GTIDs of the backup (RESET BINARY LOGS AND GTIDS there, \
-             then SET GLOBAL gtid_purged as the backup has it), or copy the source again; if its \
-             data does hold them: {}DELETE FROM csa.checkpoint WHERE channel='{}' there, and \
-             applier.start_from = \"{}\"",
+             its data restored from a backup and its GTIDs kept, or was the source reset? Statements \
+             among these would be passed over. Restore it with the GTIDs of the backup ({RESET_GTIDS} \
+             there, then SET GLOBAL gtid_purged as the backup has it), or copy the source again, after \
+             the same RESET (docs/provisioning.md#copy-again); if its data does hold them: \
+             csa-daemon stop --channel {}, {}DELETE FROM csa.checkpoint WHERE channel='{}' there, \
+             applier.start_from = \"{}\", and then: {RELOAD}",
             self.address,
             transactions(beyond.count()),
             self.channel,
             shown(&beyond),
+            self.channel,
             by_hand(!self.gtids.hides_bookkeeping()),
             self.channel,
             shown(&all),
@@ -214,6 +226,10 @@ impl StartPosition<'_> {
         if matches!(self.start, StartFrom::Executed(_)) && self.gtids != TargetGtids::Source {
             let executed = start.clone();
             self.not_restored(&Checkpoint { executed, ..Checkpoint::default() })?;
+        }
+        // With "target" the source is refused, because it lacks them.
+        if *self.start != StartFrom::Target && self.gtids != TargetGtids::Source {
+            self.is_of_one_history(source)?;
         }
         if self.is_copy_unsaid && !source.is_empty() && !source.intersects(self.target) {
             return Err(self.unsaid(source));
@@ -284,6 +300,24 @@ impl StartPosition<'_> {
         ))
     }
 
+    /// The target was asked before the source, so what it has executed of this source's history the source has as well.
+    fn is_of_one_history(&self, source: &GtidSet) -> Result<(), String> {
+        let ahead = ahead_of(self.target, source, self.source_uuid, |uuid| self.is_own(uuid));
+        let (ahead, of_others) = self.not_of_others(ahead);
+        if ahead.count() <= of_others {
+            return Ok(());
+        }
+        let Self { channel, address, .. } = self;
+        Err(format!(
+            "channel {channel:?} has no checkpoint on target {address}, which has executed {} under GTIDs that the \
+             source has not given yet: {}. Was the source reset or set back, or is it a replica that lags? Definitions \
+             that it logs under these GTIDs would be passed over. If it does not lag, run on the target and on its \
+             replicas: {RESET_GTIDS} (docs/provisioning.md#copy-again)",
+            transactions(ahead.count()),
+            shown(&ahead),
+        ))
+    }
+
     /// Returns the error if nothing shows that the target is a copy. Without one all changes to the source's older tables
     /// would fail, and nobody would miss tables that do not change.
     fn unsaid(&self, source: &GtidSet) -> String {
@@ -323,7 +357,19 @@ impl StartPosition<'_> {
     }
 }
 
-fn transactions(count: u64) -> String {
+/// Returns the transactions of the source's history, none of them of the target's own servers, that the target has
+/// executed and the source lacks.
+pub(super) fn ahead_of(
+    target: &GtidSet,
+    source: &GtidSet,
+    source_uuid: Option<Uuid>,
+    is_own: impl Fn(&Uuid) -> bool,
+) -> GtidSet {
+    let is_of_source = |uuid: &Uuid| source.has_uuid(uuid) || Some(*uuid) == source_uuid;
+    target.of_servers(|uuid| is_of_source(uuid) && !is_own(uuid)).difference(source)
+}
+
+pub(super) fn transactions(count: u64) -> String {
     match count {
         1 => "1 transaction".to_owned(),
         _ => format!("{count} transactions"),

@@ -313,3 +313,29 @@ fn a_target_restored_without_its_gtids_is_refused() {
     named.refused(&["A:51:70"]);
     Case { start: at("A:1-51:70"), ..named }.starts();
 }
+
+#[test]
+fn a_target_with_another_history_of_its_source_is_refused() {
+    let words = ["A:101-300", "RESET BINARY LOGS AND GTIDS", "RESET MASTER", "copy-again"];
+    let old = Case { start: at("A:1-100"), target: "A:1-300,T:1-9", ..Case::default() };
+    old.refused(&words);
+    Case { start: StartFrom::Source, ..old.clone() }.refused(&words);
+    // A source without any transaction since then.
+    let reset = Case { start: StartFrom::Source, source: Some(""), target: "A:8", ..old.clone() };
+    reset.refused(&["A:8", "RESET MASTER"]);
+    // The channel was copied again by a version that did not look.
+    let running = Case { channels: vec![record("new", "A:1-90")], ..old.clone() };
+    running.refused(&["210 transactions", "was the source reset", "RESET MASTER"]);
+    // There the target's GTIDs are the checkpoint, which the source has to have.
+    Case { gtids: TargetGtids::Source, ..old.clone() }.starts();
+    // A lagging replica of another channel's source.
+    let beside = Case {
+        source: Some("A:1-100,B:1-5"),
+        target: "A:1-60,B:1-9",
+        channels: vec![record("b", "B:1-8")],
+        shared: SharedTables::Nothing,
+        ..old
+    };
+    beside.starts();
+    Case { channels: vec![record("b", "B:1-7")], ..beside }.refused(&["2 transactions", "B:8-9"]);
+}

@@ -74,9 +74,12 @@ impl<'a> Copying<'a> {
         dropped: &BTreeSet<TableName>,
     ) -> Result<CopiedRows> {
         let mut sources = self.sources().await?;
+        let source_uuid = self.server_uuid().await?;
         let Self { options, claim, watcher, last_look, writer, report, .. } = self;
+        let before = claim.executed_before(&options.target).await?;
         let begins = begin::begin(options, selection, dropped, watcher, &mut sources, last_look);
         let mut begun = keeping(claim, begins).await?;
+        before.check(source_uuid.parse().ok(), &begun.executed)?;
         if let Some(relay) = &options.relay {
             // An open store may have been received from a source that has another history since.
             report.observer.ends_reception().await;
@@ -115,7 +118,7 @@ impl<'a> Copying<'a> {
             .filter_map(|(place, part)| Some(noted(work.name(*place)?, part)))
             .collect();
         let state = CopyState {
-            source_uuid: self.server_uuid().await?,
+            source_uuid,
             definitions: begun.definitions.digest(),
             executed: begun.executed.clone(),
             seen: begun.executed.clone(),

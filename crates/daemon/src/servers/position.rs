@@ -70,7 +70,10 @@ impl Position<'_> {
                 shown(&lacking)
             ),
         )
-        .fix(Place::Operator, "copy the source to the target again (docs/provisioning.md)")
+        .fix(
+            Place::Operator,
+            "copy the source to the target again (docs/provisioning.md#copy-again)",
+        )
     }
 
     /// Returns a source that was reset or restored uses the same GTIDs a second time.
@@ -98,7 +101,10 @@ impl Position<'_> {
                 shown(&ahead)
             ),
         )
-        .fix(Place::Operator, "copy the source to the target again (docs/provisioning.md)")
+        .fix(
+            Place::Operator,
+            "copy the source to the target again (docs/provisioning.md#copy-again)",
+        )
     }
 
     fn begins_with_copy(&self) -> Finding {
