@@ -419,3 +419,40 @@ async fn a_copy_whose_last_changes_were_lost_with_their_source_says_so() {
     daemon.wait_drained(&replica, &target, DRAIN).await;
     compare(&replica, &target).await;
 }
+
+/// The operator makes another copy in place of one that was interrupted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_was_given_up_by_hand_leaves_nothing_to_wait_for() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v VARCHAR(300))").await;
+    source
+        .exec(
+            "SET SESSION cte_max_recursion_depth=100000; INSERT INTO d.t WITH RECURSIVE n AS \
+             (SELECT 1 v UNION ALL SELECT v+1 FROM n WHERE v<60000) SELECT v, REPEAT('x', 200) FROM n",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
+    let mut copying = start_copying(&daemon, &["--rows-per-second", "1000"]);
+    let mut conn = target.conn().await;
+    eventually("a chunk is copied", DRAIN, async || {
+        let some = "SELECT COALESCE(SUM(rows_copied), 0) > 0 FROM csa.copy_range";
+        conn.query_first(some).await.unwrap_or_default() == Some(1)
+    })
+    .await;
+    copying.kill().expect("killed");
+    copying.wait().expect("ended");
+    let error = daemon.start_refused().await;
+    for words in ["DELETE FROM csa.copy WHERE channel='test'", "csa-daemon reload"] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    // The source's binary logs have all.
+    target.exec("DROP DATABASE d; DELETE FROM csa.copy WHERE channel='test'").await;
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    for table in ["copy_state", "copy_range"] {
+        let left: u64 = target.value(&format!("SELECT COUNT(*) FROM csa.{table}")).await;
+        assert_eq!(left, 0, "{table}");
+    }
+}

@@ -140,6 +140,7 @@ impl Taking<'_> {
             Some(found) => found,
             None => {
                 copying::check_finished(session, channel).await?;
+                copying::forget_left(session, channel).await?;
                 let first = first_checkpoint(channel, start, source_executed, provisioned)?;
                 // Before the checkpoint is there: after a crash in between, the next start would take the row over.
                 channel_record::forget(session, channel).await?;

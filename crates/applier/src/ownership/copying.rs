@@ -19,7 +19,7 @@ use tracing::info;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::ownership::bookkeeping::{self, by_hand, has_table};
+use crate::ownership::bookkeeping::{self, RELOAD, by_hand, has_table};
 use crate::ownership::{channel_record, checkpoint, locks};
 use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
@@ -28,7 +28,7 @@ use csa_scheduler::sequence::Sequence;
 pub use history::ExecutedBefore;
 pub use notes::{Converging, CopiedTable, CopyRange, CopyState, locked_range, moved_range};
 use notes::{NO_EPOCH, create_notes};
-pub(crate) use notes::{is_of_ranges, take_ranges};
+pub(crate) use notes::{forget_left, is_of_ranges, take_ranges};
 
 /// An identity that no daemon has, so a session that holds a channel is never taken for our own and
 /// ended.
@@ -456,8 +456,8 @@ pub(crate) async fn check_finished(session: &mut Session, channel: &str) -> Resu
         what: format!(
             "there is none, and a copy of {} tables ({schema}.{table} first) was begun and not finished; run \
              csa-daemon copy --channel {channel} again, which continues with them or drops them; if they are \
-             another copy by now: {}DELETE FROM csa.copy WHERE channel={} there, and set applier.start_from to that \
-             copy's GTID set",
+             another copy by now: {}DELETE FROM csa.copy WHERE channel={} there, set applier.start_from to that \
+             copy's GTID set, then: {RELOAD}",
             tables.len(),
             by_hand(session.logs()),
             quote(channel)

@@ -104,6 +104,18 @@ pub(crate) fn is_of_ranges(found: &FoundLock) -> bool {
     found.lock == "table csa.copy_range"
 }
 
+/// Removes what a copy left that the operator gave up by deleting its tables from `csa.copy`. With it a channel that begins
+/// without a checkpoint would wait for the rest of that copy.
+pub(crate) async fn forget_left(session: &mut Session, channel: &str) -> Result<()> {
+    for table in ["copy_range", "copy_state"] {
+        if bookkeeping::has_table(session, table).await? {
+            let channel = quote(channel);
+            session.run(format!("DELETE FROM csa.{table} WHERE channel={channel}")).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the query that locks a range before a chunk of it is written. It returns no row once another copy has
 /// the ranges or the channel has been started, or the range is copied.
 #[must_use]
