@@ -148,6 +148,8 @@ async fn a_channel_without_a_checkpoint_never_goes_back_in_time() {
     for daemon in [&daemon, &fresh] {
         says(&daemon.start_refused().await, &["csa was dropped", "second time", "start_from"]);
     }
+    daemon.set("applier.start_from", "source");
+    says(&daemon.start_refused().await, &["csa dropped", "passed over", "relay store"]);
     let executed = source.gtid_executed().await;
     daemon.set("applier.start_from", executed.as_str());
     daemon.start_again();

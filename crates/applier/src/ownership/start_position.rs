@@ -231,6 +231,9 @@ impl StartPosition<'_> {
         if *self.start != StartFrom::Target && self.gtids != TargetGtids::Source {
             self.is_of_one_history(source)?;
         }
+        if *self.start == StartFrom::Source {
+            self.has_not_run(source)?;
+        }
         if self.is_copy_unsaid && !source.is_empty() && !source.intersects(self.target) {
             return Err(self.unsaid(source));
         }
@@ -297,6 +300,22 @@ impl StartPosition<'_> {
             transactions(holes.count()),
             shown(&holes),
             shown(&executed),
+        ))
+    }
+
+    /// Nothing says how much of what the channel has received is applied, and "source" would pass over the rest.
+    fn has_not_run(&self, source: &GtidSet) -> Result<(), String> {
+        let received = self.relayed.intersection(source);
+        if received.is_empty() {
+            return Ok(());
+        }
+        let Self { channel, address, .. } = self;
+        Err(format!(
+            "channel {channel:?} has no checkpoint on target {address}, and has received {} before: those that were not \
+             applied would be passed over with start_from = \"source\". Was the schema csa dropped there? Then: \
+             applier.start_from = the GTID set that the target holds; if the target is a new copy that holds all that \
+             the source has executed: delete the channel's relay store (docs/provisioning.md#copy-again)",
+            transactions(received.count()),
         ))
     }
 

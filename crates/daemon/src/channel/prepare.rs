@@ -132,8 +132,8 @@ impl Looks<'_> {
         if was_held && target.checkpoint.is_none() && settings.target.gtids != TargetGtids::Source {
             return Err(ChannelError::Refused(format!(
                 "csa.checkpoint on target {} has no rows of the channel, which a daemon had until \
-                 now; put the schema csa back as it was, or restart the channel to begin at \
-                 applier.start_from",
+                 now; put the schema csa back as it was, or set applier.start_from to the GTID set that \
+                 the target holds; then: csa-daemon reload; csa-daemon restart",
                 settings.target.address()
             )));
         }

@@ -88,6 +88,7 @@ pub(super) fn check(
     source: Option<&SourceFacts>,
     standing: &StartKnowledge,
 ) -> Result<Vec<String>, String> {
+    let none = GtidSet::new();
     let position = StartPosition {
         channel: &settings.name,
         address: &settings.target.address(),
@@ -100,7 +101,8 @@ pub(super) fn check(
         target: &target.gtid_executed,
         target_uuids: &target.own_uuids,
         channels: &target.channels,
-        relayed: &standing.relayed,
+        // A copy begins after what its source has, and empties the store.
+        relayed: if settings.copies_first { &none } else { &standing.relayed },
     };
     position.check(|other| shared(settings, target, other))
 }

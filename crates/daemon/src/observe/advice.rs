@@ -100,7 +100,7 @@ const OTHER_HISTORY: &str = "The source lacks transactions that were received: i
      right server, or copy the source again (docs/provisioning.md#copy-again).";
 
 const NAMED: &str = "Everything before is committed and nothing after it. Change what the message names, \
-     then restart the channel.";
+     then restart the channel. A change of the configuration file needs csa-daemon reload before that.";
 
 /// The advice for a link that is retried.
 const RETRIED: &str = "Check that the source runs and can be reached from here. Reception resumes on its own where it \
@@ -157,7 +157,7 @@ fn of_target(number: u16) -> &'static str {
         }
         1213 => {
             "Others on the target write the same rows. Find them in SHOW ENGINE INNODB STATUS, keep them off \
-             the target, or raise transaction_retries; then restart the channel."
+             the target, or raise transaction_retries and run csa-daemon reload; then restart the channel."
         }
         1114 | 1021 | 1030 => "The target has no room left. Free some there.",
         _ => NAMED,
