@@ -263,7 +263,7 @@ async fn a_branch_that_the_targets_recovery_loses_stops_the_channel() {
     }
     wait_state(&daemon, 0, "failed").await;
     let detail = daemon.status()["channels"][0]["state_detail"].to_string();
-    for part in ["1397", "the target has crashed meanwhile", "csa-daemon skip"] {
+    for part in ["1397", "the target has crashed meanwhile", "SET gtid_next="] {
         assert!(detail.contains(part), "{part} in {detail}");
     }
 }

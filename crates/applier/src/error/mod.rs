@@ -89,8 +89,9 @@ pub enum Error {
     /// Rows that can't be rolled back were being written.
     #[error(
         "transaction {gtid}: the daemon or the target stopped while its rows were written to tables \
-         that are not transactional on the target: none, some or all of them may be there. Compare \
-         with the source (csa-daemon verify), and complete or remove them. If they are complete, run \
+         that are not transactional on the target: none, some or all of them may be there. Compare them \
+         with those that the source has logged (mysqlbinlog -vv --include-gtids={gtid}), and complete or \
+         remove them. If they are complete, run \
          on the target: {by_hand}UPDATE csa.statement SET executed=1 WHERE channel='{channel}'; if none is \
          there: {by_hand}DELETE FROM csa.statement WHERE channel='{channel}'. Then start the channel"
     )]

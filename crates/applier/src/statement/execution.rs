@@ -40,18 +40,17 @@ pub(super) async fn execute(
     group: &Arc<Group>,
     statement: &SourceStatement,
     mut rows: RowExecutor,
-    under_gtid: bool,
     patience: u32,
 ) -> Result<Option<u16>> {
     let vendor = session.vendor();
     if statement.has_rows() {
-        may_have_rows(statement, &rows, under_gtid, vendor)?;
+        may_have_rows(statement, &rows, vendor)?;
     }
     if statement.ignored_checks && session.server().keeps_checks() {
-        return Err(by_hand(&statement.gtid, IGNORED_CHECKS));
+        return Err(by_hand(&statement.gtid, statement.under_gtid, IGNORED_CHECKS));
     }
     if let Some(objection) = statement.objection(Reader::of(session.server())) {
-        return Err(by_hand(&statement.gtid, &objection));
+        return Err(by_hand(&statement.gtid, statement.under_gtid, &objection));
     }
     let takes = session.server().takes_inline_references();
     if let Some(made) = statement.inline_references.filter(|made| *made != takes) {
@@ -60,7 +59,7 @@ pub(super) async fn execute(
             "REFERENCES in the definition of a column is a foreign key on the {one}, and on the {other}, \
              which is older than MySQL 9.0, it is nothing; write FOREIGN KEY (…) REFERENCES … on the source"
         );
-        return Err(by_hand(&statement.gtid, &why));
+        return Err(by_hand(&statement.gtid, statement.under_gtid, &why));
     }
     if statement.has_rows() {
         may_create_with_rows(session, statement).await?;
@@ -68,7 +67,7 @@ pub(super) async fn execute(
         rows.prepare(session, group.format()).await?;
     }
     if statement.xid.is_some() {
-        detach_on_prepare(session, &statement.gtid).await?;
+        detach_on_prepare(session, statement).await?;
     }
     use_database(session, &statement.database).await?;
     let context = match vendor {
@@ -78,7 +77,7 @@ pub(super) async fn execute(
     };
     let mut settings = vec![format!("lock_wait_timeout={patience}")];
     let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
-    if let Some(header) = header.filter(|_| under_gtid) {
+    if let Some(header) = header.filter(|_| statement.under_gtid) {
         settings.push(match vendor {
             Vendor::MySql57 => as_source::gtid_next(&header.gtid),
             Vendor::MySql | Vendor::MariaDb => as_source::identity(header),
@@ -104,7 +103,11 @@ pub(super) async fn execute(
                 if statement.error_code != 0 && error.code() == Some(statement.error_code) =>
             {
                 if vendor == Vendor::MySql && !group.format().has_atomic_definitions() {
-                    return Err(by_hand(&statement.gtid, &done_in_part(statement.error_code)));
+                    return Err(by_hand(
+                        &statement.gtid,
+                        statement.under_gtid,
+                        &done_in_part(statement.error_code),
+                    ));
                 }
                 info!(gtid = %statement.gtid, code = statement.error_code,
                     "statement failed as it did on the source");
@@ -142,8 +145,9 @@ async fn mysql_context(session: &mut Session, statement: &SourceStatement) -> Re
 }
 
 async fn mysql57_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
-    let context = mysql57::context(&statement.context)
-        .map_err(|why| by_hand(&statement.gtid, &format!("its session on the source: {why}")))?;
+    let context = mysql57::context(&statement.context).map_err(|why| {
+        by_hand(&statement.gtid, statement.under_gtid, &format!("its session on the source: {why}"))
+    })?;
     let now: Vec<RestrictedRow> = session.rows(mysql57::RESTRICTED).await?;
     let Some(now) = now.into_iter().next().map(Restricted::from) else {
         return Err(session.server().unexpected("its session variables"));
@@ -153,8 +157,9 @@ async fn mysql57_context(session: &mut Session, statement: &SourceStatement) -> 
 
 async fn mariadb_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {
     let context = mariadb::context::assignments(&statement.context, statement.timestamp);
-    let mut context = context
-        .map_err(|why| by_hand(&statement.gtid, &format!("its session on the source: {why}")))?;
+    let mut context = context.map_err(|why| {
+        by_hand(&statement.gtid, statement.under_gtid, &format!("its session on the source: {why}"))
+    })?;
     // MariaDB has other default collations of character sets since 11.2.
     let defaults: Vec<(String, String)> =
         session.rows("SHOW SESSION VARIABLES LIKE 'character_set_collations'").await?;
@@ -165,28 +170,23 @@ async fn mariadb_context(session: &mut Session, statement: &SourceStatement) -> 
 }
 
 /// Refuses a transaction with rows that this executor can't write.
-fn may_have_rows(
-    statement: &SourceStatement,
-    rows: &RowExecutor,
-    under_gtid: bool,
-    vendor: Vendor,
-) -> Result<()> {
+fn may_have_rows(statement: &SourceStatement, rows: &RowExecutor, vendor: Vendor) -> Result<()> {
     let what = match statement.kind {
         Statement::CreateTableStartTransaction if vendor != Vendor::MySql => {
             let why = "CREATE TABLE … SELECT is one transaction only on MySQL 8.0 or newer; use CREATE \
                 TABLE and INSERT … SELECT on the source";
-            return Err(by_hand(&statement.gtid, why));
+            return Err(by_hand(&statement.gtid, statement.under_gtid, why));
         }
         Statement::Xa(_) if vendor == Vendor::MariaDb => {
             let why = "distributed transactions (XA) need the GTIDs of MySQL";
-            return Err(by_hand(&statement.gtid, why));
+            return Err(by_hand(&statement.gtid, statement.under_gtid, why));
         }
         Statement::CreateTableStartTransaction if !rows.takes_row_images() => {
             "CREATE TABLE … SELECT is one transaction only with row images: permit them on the \
              target (GRANT REPLICATION_APPLIER, executor = \"row-image\"), or use CREATE TABLE \
              and INSERT … SELECT on the source"
         }
-        _ if !under_gtid => {
+        _ if !statement.under_gtid => {
             "distributed transactions (XA) need a target that runs them under the source's GTID: \
              gtid_mode=ON and GRANT REPLICATION_APPLIER"
         }
@@ -207,7 +207,7 @@ async fn may_create_with_rows(session: &mut Session, statement: &SourceStatement
     }
     let why = "CREATE TABLE … SELECT is one transaction only where the target has a binary log; use CREATE TABLE \
         and INSERT … SELECT on the source, or start the target with its binary log";
-    Err(by_hand(&statement.gtid, why))
+    Err(by_hand(&statement.gtid, statement.under_gtid, why))
 }
 
 async fn run(session: &mut Session, rows: &mut RowExecutor, step: Result<Step>) -> Result<()> {
@@ -229,12 +229,13 @@ async fn abandon(session: &mut Session, xid: &str) {
 
 /// Sets `xa_detach_on_prepare`: else the session could only end the distributed transaction it prepared
 /// (<https://dev.mysql.com/doc/refman/en/xa-states.html>).
-async fn detach_on_prepare(session: &mut Session, gtid: &str) -> Result<()> {
+async fn detach_on_prepare(session: &mut Session, statement: &SourceStatement) -> Result<()> {
     match session.rows::<bool>("SELECT @@SESSION.xa_detach_on_prepare").await {
         Ok(rows) if rows.first() == Some(&true) => Ok(()),
         Ok(_) => session.run("SET SESSION xa_detach_on_prepare=ON").await.map(drop),
         Err(error) if error.code() == Some(UNKNOWN_VARIABLE) => Err(by_hand(
-            gtid,
+            &statement.gtid,
+            statement.under_gtid,
             "distributed transactions (XA) need a target of MySQL 8.0.29 or newer",
         )),
         Err(error) => Err(error),

@@ -17,7 +17,7 @@ use tracing::{debug, info};
 
 use super::execution::{execute, leave};
 use super::failure::{Failure, named};
-use super::next_steps::{by_hand, ended_otherwise, refused};
+use super::next_steps::{by_hand, ended_otherwise};
 use super::parts::Parts;
 use super::source_statement::{self, SourceStatement};
 use super::{not_transactional, progress};
@@ -68,7 +68,10 @@ impl StatementExecutor {
         }
         let statement = match group.verdict() {
             Verdict::NotTransactional => not_transactional::read(group)?,
-            _ => source_statement::read(group, &self.parts.target.collation_map)?,
+            _ => {
+                let Parts { target, options, .. } = &self.parts;
+                source_statement::read(group, &target.collation_map, options.statement_gtids)?
+            }
         };
         self.parts.status.statement_started(&statement.gtid, statement.words.clone());
         let outcome = self.execute_once(keeper, group, &statement, stop).await;
@@ -216,7 +219,7 @@ impl StatementExecutor {
             && is_planted(Bug::LostAnswerEndsXa);
         if !is_assumed && !session.has_executed(&statement.gtid).await? {
             if let Some(refusal) = &statement.refusal {
-                return Err(Failure::Statement(refused(&statement.gtid, refusal)));
+                return Err(Failure::Statement(by_hand(&statement.gtid, true, refusal)));
             }
             // The server records a statement and its GTID together only with the binary log, so
             // statements are logged even where the rest is kept out of it.
@@ -226,7 +229,7 @@ impl StatementExecutor {
             let connection = session.id();
             let outcome = tokio::select! {
                 biased;
-                outcome = execute(session, group, statement, rows, true, patience) => outcome,
+                outcome = execute(session, group, statement, rows, patience) => outcome,
                 never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
             // Before the outcome is looked at: a failed statement leaves the source's session, too.
@@ -276,14 +279,14 @@ impl StatementExecutor {
         let known = intent::find(session, &channel, &statement.gtid, executed).await?;
         if known == Intent::None {
             if let Some(refusal) = &statement.refusal {
-                return Err(Failure::Statement(by_hand(&statement.gtid, refusal)));
+                return Err(Failure::Statement(by_hand(&statement.gtid, false, refusal)));
             }
             // Committed first: a crash until the COMMIT below finds the entry, and the operator decides.
             session.run(intent::announce(&channel, &statement.gtid)).await?;
             let connection = session.id();
             let outcome = tokio::select! {
                 biased;
-                outcome = execute(session, group, statement, rows, false, patience) => outcome,
+                outcome = execute(session, group, statement, rows, patience) => outcome,
                 never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
             leave(session, false).await?;

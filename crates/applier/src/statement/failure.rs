@@ -55,36 +55,45 @@ pub(super) fn named(statement: &SourceStatement, error: Error, vendor: Vendor) -
             of: statement.words.clone(),
             code,
             row: None,
-            message: explained(code, error.server_text(), gtid, vendor),
+            message: explained(code, error.server_text(), statement, vendor),
         },
         _ => error,
     }
 }
 
 /// The server's message, with what to do about it where that is known.
-fn explained(code: u16, mut said: ServerText, gtid: &str, vendor: Vendor) -> ServerText {
+fn explained(
+    code: u16,
+    mut said: ServerText,
+    statement: &SourceStatement,
+    vendor: Vendor,
+) -> ServerText {
+    // A target that does not know its tag can't execute anything under it.
+    let under_gtid = statement.under_gtid && code != MALFORMED_GTID;
+    let steps = || steps_by_hand(&statement.gtid, under_gtid);
     match code {
         UNKNOWN_XID => {
             return ServerText::own(format!(
                 "the target has no such prepared transaction: it was provisioned between its PREPARE \
                  and its end, its PREPARE was skipped, or the target has crashed meanwhile; MySQL 9.7 \
                  itself loses prepared transactions when it recovers, if its last binary log has some \
-                 of different format IDs; provision it again, or execute there what the source's \
-                 binary log holds of it, then: csa-daemon skip {gtid}"
+                 of different format IDs; provision it again, or execute by hand what the source's \
+                 binary log holds of it: {}",
+                steps()
             ));
         }
-        UNKNOWN_COLLATION => said.push(&format!("; {MAP_IT}; or {}", steps_by_hand(gtid))),
+        UNKNOWN_COLLATION => said.push(&format!("; {MAP_IT}; or {}", steps())),
         _ if vendor == Vendor::MariaDb => {
-            said.push(&format!(" (MariaDB); {}", steps_by_hand(gtid)));
+            said.push(&format!(" (MariaDB); {}", steps()));
         }
         _ if NOT_KNOWN.contains(&code) => {
-            said.push(&format!("; the target's version may not know it: {}", steps_by_hand(gtid)));
+            said.push(&format!("; the target's version may not know it: {}", steps()));
         }
         DENIED | DENIED_SCHEMA | DENIED_TABLE | DENIED_PRIVILEGE => said.push(&format!(
             "; the channel's account lacks a privilege for it (csa-daemon check --connect names \
              the usual ones; a GRANT needs what it grants, WITH GRANT OPTION); where nobody can grant \
              it, {}",
-            steps_by_hand(gtid)
+            steps()
         )),
         _ => {}
     }

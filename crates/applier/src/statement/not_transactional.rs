@@ -40,6 +40,7 @@ pub(super) fn read(group: &Group) -> Result<SourceStatement> {
     };
     Ok(SourceStatement {
         gtid: transaction.relayed.header.gtid.to_string(),
+        under_gtid: false,
         kind: Statement::Begin,
         words: format!("{}, not all of them transactional on the target", tables_of(transaction)),
         database: String::new(),

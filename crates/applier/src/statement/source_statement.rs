@@ -15,6 +15,8 @@ use crate::server::reached::FIRST_CHECKS;
 /// A transaction's first statement with its session on the source.
 pub(super) struct SourceStatement {
     pub(super) gtid: String,
+    /// The target records it under this GTID.
+    pub(super) under_gtid: bool,
     pub(super) kind: Statement,
     /// Its first words, for the status.
     pub(super) words: String,
@@ -57,7 +59,11 @@ impl SourceStatement {
 ///
 /// # Errors
 /// [`Error::Unsupported`] for one that can't be read or repeated.
-pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceStatement> {
+pub(super) fn read(
+    group: &Group,
+    collations: &CollationMap,
+    under_gtid: bool,
+) -> Result<SourceStatement> {
     let Some(transaction) = group.transactions.first() else {
         return Err(Error::Broken(Invariant::GroupHasTransactions));
     };
@@ -87,7 +93,7 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
             if mapped.is_some() && kind == Statement::CreateTableStartTransaction {
                 let why = "CREATE TABLE … SELECT can't have another collation (applier.collation_map); use \
                      CREATE TABLE and INSERT … SELECT on the source";
-                return Err(by_hand(&gtid, why));
+                return Err(by_hand(&gtid, under_gtid, why));
             }
             let judged = match kind {
                 Statement::Ddl | Statement::CreateTableStartTransaction => {
@@ -124,6 +130,7 @@ pub(super) fn read(group: &Group, collations: &CollationMap) -> Result<SourceSta
                 error_code: query.error_code,
                 refusal: transaction.verdict.refusal().map(str::to_owned),
                 gtid,
+                under_gtid,
             });
         }
     }
@@ -175,7 +182,7 @@ mod tests {
         let mut logged = transaction();
         let events = [query_event("d", statement)];
         logged.relayed = relayed_events(1, &Arc::new(format_description()), &events);
-        read(&group_of(logged), &CollationMap::default()).expect("readable")
+        read(&group_of(logged), &CollationMap::default(), true).expect("readable")
     }
 
     #[test]
@@ -186,7 +193,8 @@ mod tests {
             logged.relayed = relayed_events(1, &Arc::new(format_description()), &events);
             logged.relayed.header.original_server_version = original;
             logged.relayed.header.immediate_server_version = immediate;
-            let statement = read(&group_of(logged), &CollationMap::default()).expect("readable");
+            let statement =
+                read(&group_of(logged), &CollationMap::default(), true).expect("readable");
             statement.ignored_checks
         };
         let unknown = TransactionHeader::UNKNOWN_VERSION;
@@ -231,8 +239,10 @@ mod tests {
     fn rows_that_must_not_be_applied_stop_the_channel_with_the_reason() {
         let mut refused = transaction();
         refused.verdict = Verdict::Refused("it was restored to an earlier state".to_owned());
-        let error =
-            read(&group_of(refused), &CollationMap::default()).err().expect("refused").to_string();
+        let error = read(&group_of(refused), &CollationMap::default(), true)
+            .err()
+            .expect("refused")
+            .to_string();
         assert!(error.contains("it was restored to an earlier state"), "{error}");
     }
 }
