@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use csa_provider::server::by_hand::UNLOGGED;
 use csa_provider::sql_text::quote;
 use tracing::info;
 
@@ -53,10 +54,7 @@ async fn define(session: &mut Session, statement: &str) -> Result<()> {
 /// Returns the beginning of a statement on our tables that an operator is to run by hand. Where the target's binary log
 /// has nothing of these tables, a change of their rows there would stop each replica of the target (1146).
 pub(crate) fn by_hand(is_logged: bool) -> &'static str {
-    match is_logged {
-        true => "",
-        false => "SET sql_log_bin=0; ",
-    }
+    if is_logged { "" } else { UNLOGGED }
 }
 
 /// The statement by which an operator makes a server forget its GTIDs.

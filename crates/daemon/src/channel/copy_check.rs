@@ -89,7 +89,7 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     let compared = verify(&options, &Replicated::new(&settings.filters), &observe).await;
     comparison.ends(match compared {
         Ok(report) => {
-            let view = view(channel, &report);
+            let view = view(channel, &report, comparison.watch.takes_copies());
             let (tables, rows) = (view.tables, view.rows);
             match report.outcome() {
                 Outcome::Equal => info!(tables, rows, "the copy equals the source"),
@@ -105,7 +105,7 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     });
 }
 
-fn view(channel: &str, report: &VerifyReport) -> CopyCheckView {
+fn view(channel: &str, report: &VerifyReport, takes_copies: bool) -> CopyCheckView {
     let worst = report.outcome();
     let found = report.tables.iter().filter(|table| table.outcome == worst);
     let names: Vec<String> = found.map(|table| table.table.to_string()).collect();
@@ -126,8 +126,12 @@ fn view(channel: &str, report: &VerifyReport) -> CopyCheckView {
         Outcome::Different => (
             "different",
             format!(
-                "the copy differs from the source in {shown}: csa-daemon verify --channel {channel} shows the rows, \
-                 csa-daemon copy --channel {channel} --table copies a table again"
+                "the copy differs from the source in {shown}: csa-daemon verify --channel {channel} shows the rows, {}",
+                match takes_copies {
+                    true =>
+                        format!("csa-daemon copy --channel {channel} --table copies a table again"),
+                    false => "with --repair FILE it writes statements that repair them".to_owned(),
+                }
             ),
         ),
     };

@@ -330,7 +330,7 @@ impl Channel {
         let prepared = match kept {
             // Its steps were the first of this start, which has forgotten what they found.
             Some(prepared) => {
-                self.watch.target_version(prepared.target.version.to_string());
+                self.watch.target_answered(&prepared.target);
                 prepared
             }
             None => {

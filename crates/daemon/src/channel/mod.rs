@@ -24,6 +24,7 @@ mod standby;
 mod start;
 mod start_steps;
 mod supervisor;
+mod target_watch;
 mod traced;
 mod watch;
 

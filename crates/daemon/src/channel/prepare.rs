@@ -126,7 +126,7 @@ impl Looks<'_> {
         let target = csa_applier::preflight(&settings.target, &settings.name)
             .await
             .map_err(ChannelError::Target)?;
-        self.watch.target_version(target.version.to_string());
+        self.watch.target_answered(&target);
         check_target(settings, &target).map_err(ChannelError::Refused)?;
         self.watch.done(StartStep::Target);
         if was_held && target.checkpoint.is_none() && settings.target.gtids != TargetGtids::Source {

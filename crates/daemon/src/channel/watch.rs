@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use csa_applier::{ApplierDurations, ApplierStatus, Commits, Target};
+use csa_applier::{ApplierDurations, ApplierStatus, Commits, TargetFacts};
 use csa_provider::binlog::{Gtid, GtidSet};
 use csa_provider::recorder::Span;
 use csa_provider::seams::{Clock, SystemClock};
@@ -24,6 +24,7 @@ use super::error::ChannelError;
 use super::live_settings::Controls;
 use super::stage::Stage;
 use super::start_steps::{StartStep, StartSteps};
+use super::target_watch::TargetWatch;
 use crate::archive::upload::ArchiveStatus;
 use crate::config::ChannelSettings;
 use crate::copy::{CopyProgress, CopyStep};
@@ -67,14 +68,6 @@ struct Observed {
     start: Option<StartSteps>,
     copy: CopyWatch,
     events: Events,
-}
-
-/// The channel's target, as far as it is known.
-#[derive(Debug, Default)]
-struct TargetWatch {
-    /// The target, unless the channel only archives; another server may take its place at any time.
-    present: Option<Target>,
-    version: Option<String>,
 }
 
 /// Events of a channel since the daemon's start.
@@ -209,9 +202,14 @@ impl Watch {
         inner.stage.forget_error();
     }
 
-    /// Notes the version of the target that answered now.
-    pub(super) fn target_version(&self, version: String) {
-        self.shared.inner.lock().target.version = Some(version);
+    /// Notes the target that answered now.
+    pub(super) fn target_answered(&self, facts: &TargetFacts) {
+        self.shared.inner.lock().target.answered(facts);
+    }
+
+    /// Returns true unless it is known that tables can't be copied again.
+    pub(super) fn takes_copies(&self) -> bool {
+        self.shared.inner.lock().target.failed(&self.shared.name).takes_copies()
     }
 
     pub(super) fn is_taken(&self) -> bool {
@@ -295,8 +293,8 @@ impl Watch {
     /// In one step: nobody sees a channel that failed for no reason.
     fn fail(&self, error: &ChannelError, is_retried: bool) {
         let at = rfc3339(self.shared.clock.now_micros());
-        let shown = failure::shown(&self.shared.name, error, at, is_retried);
         let mut inner = self.shared.inner.lock();
+        let shown = failure::shown(inner.target.failed(&self.shared.name), error, at, is_retried);
         inner.stage.enter(Phase::Failed, &error.to_string());
         inner.stage.last_error = Some(shown);
         inner.stage.stopped_at = error.gtid();
@@ -456,13 +454,5 @@ impl Watch {
             attempts: inner.events.attempts,
             last_error: inner.stage.last_error.clone(),
         }
-    }
-}
-
-impl TargetWatch {
-    /// Returns the target that the settings name, whose version is not known.
-    fn of(settings: &ChannelSettings) -> Self {
-        let present = (!settings.archives_only()).then(|| settings.target.clone());
-        Self { present, version: None }
     }
 }

@@ -128,9 +128,8 @@ fn of_target(number: u16) -> &'static str {
              bring the target's level with the one before this transaction, then restart the channel."
         }
         1062 => {
-            "The target already has a row with this key that the source did not have. If the target is a copy \
-             that is newer than the channel's start, set start_from to the copy's GTID set. Else find out who wrote \
-             the row, remove it from the target, then restart the channel."
+            "The target already has a row with this key that the source did not have. Find out who wrote the row, \
+             remove it from the target, then restart the channel."
         }
         1451 | 1452 => {
             "A foreign key of the target is not met: a parent or child row differs from the source. \
@@ -138,14 +137,14 @@ fn of_target(number: u16) -> &'static str {
         }
         1049 | 1146 => {
             "The target lacks this database or table. If the target is not a copy of the source yet, make it one \
-             (csa-daemon copy). Else copy the table from the source (csa-daemon copy --table), which also allows for \
-             changes that are still to come. A table that is made by hand must have the rows from before this \
-             transaction: with later ones the channel meets them again (1062)."
+             (docs/provisioning.md). Else copy the table from the source (csa-daemon copy --table), which also allows \
+             for changes that are still to come. MariaDB, executor = \"sql\" and target_gtids = \"source\" do not \
+             permit that; a table that is made by hand must have the rows from before this transaction: with later \
+             ones the channel meets them again (1062)."
         }
         1007 | 1050 | 1060 | 1061 => {
-            "The target already has what the statement creates. If the target is a copy that is newer than the \
-             channel's start, leave it as it is and set start_from to the copy's GTID set. Else compare the definition \
-             with the source's. If they are the same, skip the transaction (csa-daemon skip), which continues. If not, \
+            "The target already has what the statement creates. Compare the definition with the source's. If they are \
+             the same, skip the transaction (csa-daemon skip), which continues. If not, \
              rename or drop what is there, then restart the channel."
         }
         1044 | 1045 | 1142 | 1143 | 1227 => {

@@ -46,6 +46,7 @@ pub(crate) use csa_provider::server::link::Side;
 pub(crate) use abandoned::{RunningQuery, ended as abandoned_ended};
 pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, UniqueKey, definition};
 pub(crate) use catalogue::{folds_case, tables};
+use csa_applier::{Executor, TargetGtids, executor_for};
 pub(crate) use definition::common;
 pub(crate) use error::Result;
 pub use error::VerifyError;
@@ -121,7 +122,11 @@ async fn compare_tables(
     }
     servers.resume().await?;
     servers.resume.lock().sort(&mut pairs);
-    let mut report = VerifyReport { channel: options.channel.clone(), tables: Vec::new() };
+    let grants = servers.target.grants().await?;
+    let executor = executor_for(&options.target, servers.target.vendor(), &grants);
+    let refuses_copies = executor == Executor::Sql || options.target.gtids == TargetGtids::Source;
+    let mut report =
+        VerifyReport { channel: options.channel.clone(), refuses_copies, tables: Vec::new() };
     for (done, pair) in pairs.iter().enumerate() {
         let estimate = listed.source.get(&pair.source).copied().unwrap_or_default();
         servers.progress = VerifyProgress {

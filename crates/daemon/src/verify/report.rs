@@ -14,6 +14,9 @@ use super::table_name::TableName;
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct VerifyReport {
     pub channel: String,
+    /// The target is one on which no table can be copied again.
+    #[serde(skip)]
+    pub refuses_copies: bool,
     pub tables: Vec<TableReport>,
 }
 
@@ -136,8 +139,8 @@ impl TableReport {
     }
 
     /// Returns the command that copies the rows that differ again; `None` where a copy would not help. It names a range
-    /// of the key where all of them are known.
-    pub(crate) fn copy_command(&self, channel: &str) -> Option<String> {
+    /// of the key where all of them are known. Where the target refuses copies, the command writes statements for them.
+    pub(crate) fn copy_command(&self, channel: &str, refuses_copies: bool) -> Option<String> {
         let can_be_copied = self.outcome == Outcome::Different
             && self.definition.is_empty()
             && self.differences.first().is_some_and(|row| !row.key.starts_with("digest="))
@@ -152,6 +155,12 @@ impl TableReport {
         };
         let range = if self.left_out.is_none() { range() } else { None };
         can_be_copied.then(|| {
+            if refuses_copies {
+                let table = self.table.argument();
+                return format!(
+                    "csa-daemon verify --channel {channel} --table {table} --repair FILE"
+                );
+            }
             let range = range.unwrap_or_default();
             format!("csa-daemon copy --channel {channel} --table {}{range}", self.table.argument())
         })
@@ -237,7 +246,10 @@ mod tests {
             (table(&["digest=12"], None), None),
             (table(&[], None), None),
         ] {
-            assert_eq!(found.copy_command("c"), command, "{found:?}");
+            assert_eq!(found.copy_command("c", false), command, "{found:?}");
         }
+        let statements = "csa-daemon verify --channel c --table d.t --repair FILE";
+        let found = table(&["id=5"], None).copy_command("c", true);
+        assert_eq!(found.as_deref(), Some(statements));
     }
 }

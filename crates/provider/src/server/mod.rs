@@ -1,6 +1,7 @@
 //! A server as its client: the link and its errors, the product, and the facts by which rules judge it.
 
 pub mod ask;
+pub mod by_hand;
 pub(crate) mod environment;
 pub mod facts;
 mod finding;

@@ -1,6 +1,7 @@
 //! The error that stopped a channel, as an operator needs to see it.
 
-use csa_applier::{FailingColumn, FailingRow, PresentRow};
+use csa_applier::{Executor, FailingColumn, FailingRow, PresentRow, TargetGtids};
+use csa_provider::server::by_hand::UNLOGGED;
 use csa_provider::server::link::{About, Consequence, NO_TABLE, rule_of};
 use csa_provider::server::visible::shell_argument;
 
@@ -19,15 +20,60 @@ const DIFFERENT_TABLE: [u16; 4] = [1032, 1062, 1049, 1146];
 const VALUES_ELSEWHERE: &str = " The row's values, and a statement that repairs it where there is one, \
      are shown by csa-daemon status, and here with the token that permits everything.";
 
+/// Errors of a target that has already what the source makes.
+const ALREADY_THERE: [u16; 5] = [1062, 1007, 1050, 1060, 1061];
+
+/// The channel, as far as the next steps depend on it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::channel) struct FailedChannel<'a> {
+    pub(in crate::channel) name: &'a str,
+    pub(in crate::channel) gtids: TargetGtids,
+    /// How rows are written; `None` before the target has answered.
+    pub(in crate::channel) executor: Option<Executor>,
+}
+
+impl FailedChannel<'_> {
+    const fn takes_row_images(self) -> bool {
+        !matches!(self.executor, Some(Executor::Sql))
+    }
+
+    /// Returns true if `copy --table` is possible.
+    pub(in crate::channel) fn takes_copies(self) -> bool {
+        self.takes_row_images() && self.gtids != TargetGtids::Source
+    }
+
+    /// Returns the beginning of a statement on the target that its binary log must not have.
+    fn by_hand(self) -> &'static str {
+        if self.gtids == TargetGtids::Own { "" } else { UNLOGGED }
+    }
+
+    /// Returns the steps for a target whose copy is newer than the place at which the channel began; `None` where its own
+    /// `gtid_executed` says what it has.
+    fn begins_later(self) -> Option<String> {
+        if self.gtids == TargetGtids::Source {
+            return None;
+        }
+        let Self { name, .. } = self;
+        Some(format!(
+            "if the target is a copy that is newer than the channel's start, leave its rows as they are: \
+             csa-daemon stop --channel {name}; on the target: {}DELETE FROM csa.checkpoint WHERE channel='{name}'; \
+             start_from = the copy's GTID set in [channel.applier], then: csa-daemon reload; csa-daemon restart \
+             --channel {name}",
+            self.by_hand()
+        ))
+    }
+}
+
 /// Shows the failure in a form that is safe for the log and for those who have only the right to
 /// look. `timestamp`: when it happened; `is_retried`: the channel could not start, and the daemon
 /// tries again.
 pub(in crate::channel) fn shown(
-    channel: &str,
+    failed: FailedChannel<'_>,
     error: &ChannelError,
     timestamp: String,
     is_retried: bool,
 ) -> ErrorView {
+    let channel = failed.name;
     let number = error.code().unwrap_or(0);
     let row = match error {
         ChannelError::Applier(error) => error.row(),
@@ -44,14 +90,22 @@ pub(in crate::channel) fn shown(
     }
     let mut first_with_values = first.clone();
     if let Some(repair) = row.and_then(|row| row.repair.as_ref()) {
+        let pair = match failed.gtids {
+            TargetGtids::Own => {
+                " (begin with SET sql_log_bin=0 if a channel leads from there back)"
+            }
+            TargetGtids::Mirror | TargetGtids::Source => "",
+        };
         first_with_values.push_str(&format!(
-            " Run there: {repair}; then: csa-daemon restart --channel {channel}"
+            " Run there{pair}: {}{repair}; then: csa-daemon restart --channel {channel}",
+            failed.by_hand()
         ));
     }
     if row.is_some() {
         first.push_str(VALUES_ELSEWHERE);
     }
-    let copy = row.filter(|_| DIFFERENT_TABLE.contains(&number)).map(|row| {
+    let is_copied = DIFFERENT_TABLE.contains(&number) && failed.takes_copies();
+    let copy = row.filter(|_| is_copied).map(|row| {
         format!(
             "make the whole table a copy of the source's again, while the channel follows the source: \
              csa-daemon copy --channel {channel} --table {}",
@@ -69,9 +123,9 @@ pub(in crate::channel) fn shown(
     if let Some(gtid) = transaction.as_ref().filter(|_| !is_servers) {
         ways_on.push(format!(
             "leave the whole transaction out: csa-daemon skip {gtid} --channel {channel}; then see \
-             what differs: csa-daemon verify --channel {channel}"
+             what differs: csa-daemon verify --channel {channel}; its --repair writes statements for rows"
         ));
-        if IDEMPOTENT.contains(&number) {
+        if IDEMPOTENT.contains(&number) && failed.takes_row_images() {
             ways_on.push(format!(
                 "pass over missing rows and overwrite those that are there, until it is set back: \
                  exec_mode = \"idempotent\" in the channel's [applier], then: csa-daemon reload; \
@@ -80,6 +134,9 @@ pub(in crate::channel) fn shown(
         }
     }
     ways_on.extend(copy_last);
+    if ALREADY_THERE.contains(&number) {
+        ways_on.extend(failed.begins_later());
+    }
     let values = Box::new(ErrorValues {
         message: match error {
             ChannelError::Applier(error) => error.with_values(),
@@ -142,9 +199,12 @@ mod tests {
 
     use super::*;
 
+    const CHANNEL: FailedChannel<'_> =
+        FailedChannel { name: "c", gtids: TargetGtids::Own, executor: None };
+
     #[test]
     fn a_lost_table_is_copied_before_anything_is_skipped() {
-        let ways_on = |code: u16| {
+        let ways_of = |code: u16, gtids, executor| {
             let row = FailingRow {
                 table: "d.t".to_owned(),
                 event_type: "Write_rows",
@@ -156,7 +216,7 @@ mod tests {
                 present: PresentRow::Missing,
                 mismatch: None,
                 denied: None,
-                repair: None,
+                repair: Some("DELETE FROM `d`.`t` WHERE 1".to_owned()),
             };
             let error = ChannelError::Applier(csa_applier::Error::Transaction {
                 gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
@@ -165,8 +225,11 @@ mod tests {
                 message: ServerText::new(code, "why"),
                 row: Some(Box::new(row)),
             });
-            shown("c", &error, String::new(), false).ways_on
+            shown(FailedChannel { gtids, executor, ..CHANNEL }, &error, String::new(), false)
+                .ways_on
         };
+        let (own, images) = (TargetGtids::Own, Some(Executor::RowImage));
+        let ways_on = |code| ways_of(code, own, images);
         let copy = "csa-daemon copy --channel c --table d.t";
         for code in [1049, 1146] {
             let ways = ways_on(code);
@@ -174,13 +237,84 @@ mod tests {
         }
         let ways = ways_on(1032);
         assert!(ways[1].contains("skip") && ways[3].contains(copy), "{ways:?}");
+        // Neither is possible there.
+        for (gtids, executor) in
+            [(own, Some(Executor::Sql)), (TargetGtids::Source, Some(Executor::RowImage))]
+        {
+            let ways = ways_of(1146, gtids, executor);
+            assert!(!ways.iter().any(|way| way.contains(copy)), "{ways:?}");
+        }
+        let ways = ways_of(1032, own, Some(Executor::Sql));
+        assert!(!ways.iter().any(|way| way.contains("idempotent")), "{ways:?}");
+    }
+
+    #[test]
+    fn a_checkpoint_is_deleted_before_the_channel_begins_elsewhere() {
+        let ways_on = |code, gtids| {
+            let error = ChannelError::Applier(csa_applier::Error::Transaction {
+                gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
+                of: "CREATE TABLE".to_owned(),
+                code,
+                message: ServerText::new(code, "why"),
+                row: None,
+            });
+            shown(FailedChannel { gtids, ..CHANNEL }, &error, String::new(), false).ways_on
+        };
+        for code in [1062, 1050] {
+            let ways = ways_on(code, TargetGtids::Own);
+            let way = ways.last().expect("ways");
+            let deleted = ": DELETE FROM csa.checkpoint WHERE channel='c'";
+            for words in ["stop --channel c", deleted, "csa-daemon reload"] {
+                assert!(way.contains(words), "{words}: {way}");
+            }
+            let ways = ways_on(code, TargetGtids::Mirror);
+            let way = ways.last().expect("ways");
+            assert!(way.contains(": SET sql_log_bin=0; DELETE FROM csa.checkpoint"), "{way}");
+            let ways = ways_on(code, TargetGtids::Source);
+            assert!(!ways.iter().any(|way| way.contains("csa.checkpoint")), "{ways:?}");
+        }
+    }
+
+    #[test]
+    fn a_repair_stays_out_of_a_log_that_has_the_sources_gtids() {
+        let run = |gtids| {
+            let row = FailingRow {
+                table: "d.t".to_owned(),
+                event_type: "Delete_rows",
+                event_number: 1,
+                end_log_pos: 4,
+                row_number: Some(1),
+                key: None,
+                columns: Vec::new(),
+                present: PresentRow::Missing,
+                mismatch: None,
+                denied: None,
+                repair: Some("INSERT INTO `d`.`t` VALUES (1)".to_owned()),
+            };
+            let error = ChannelError::Applier(csa_applier::Error::Transaction {
+                gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
+                of: "row changes of d.t".to_owned(),
+                code: 1032,
+                message: ServerText::new(1032, "why"),
+                row: Some(Box::new(row)),
+            });
+            let view = shown(FailedChannel { gtids, ..CHANNEL }, &error, String::new(), false);
+            view.values.expect("values").ways_on[0].clone()
+        };
+        for gtids in [TargetGtids::Mirror, TargetGtids::Source] {
+            let way = run(gtids);
+            assert!(way.contains("Run there: SET sql_log_bin=0; INSERT INTO"), "{way}");
+        }
+        // Its replicas need it, and the other direction of a pair does not.
+        let way = run(TargetGtids::Own);
+        assert!(way.contains("leads from there back): INSERT INTO"), "{way}");
     }
 
     #[test]
     fn the_number_is_that_of_the_server_that_sent_one() {
         use csa_provider::source::{self, PreflightError, ReceptionEnd, SourceCause};
 
-        let number = |error: ChannelError| shown("c", &error, String::new(), true).number;
+        let number = |error: ChannelError| shown(CHANNEL, &error, String::new(), true).number;
         let purged = source::Error::Refused {
             address: "s:1".to_owned(),
             at: "the start".to_owned(),
@@ -211,7 +345,7 @@ mod tests {
             let gtid = "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".parse().expect("a GTID");
             let keys = csa_applier::Error::Keys { gtid, error: Box::new(error) };
             let error = ChannelError::Applier(keys);
-            shown("c", &error, String::new(), error.may_pass())
+            shown(CHANNEL, &error, String::new(), error.may_pass())
         };
         // A full disk, no memory, no descriptors, and a grant that is missing.
         for code in [3, 23, 1021, 1037, 1041, 1114, 1142] {
@@ -233,7 +367,7 @@ mod tests {
                     message: ServerText::new(*code, "why"),
                     row: None,
                 });
-                let shown = shown("c", &error, String::new(), error.may_pass());
+                let shown = shown(CHANNEL, &error, String::new(), error.may_pass());
                 let offers = shown.ways_on.iter().any(|way| way.contains("csa-daemon skip"));
                 let is_servers =
                     rule.about == About::Server && rule.consequence == Consequence::Slowly;

@@ -166,7 +166,7 @@ mod tests {
             .expect("a report")
         };
         let tables = tables.iter().map(table).collect();
-        VerifyReport { channel: "c".to_owned(), tables }
+        VerifyReport { channel: "c".to_owned(), tables, ..VerifyReport::default() }
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(super) fn differing(channel: &str, report: &VerifyReport) -> Vec<DifferingTa
         table: table.table.to_string(),
         rows: table.differences.len() as u64,
         what: what(table),
-        command: table.copy_command(channel),
+        command: table.copy_command(channel, report.refuses_copies),
     };
     tables.map(view).collect()
 }

@@ -264,8 +264,13 @@ fn summary(output: &VerifyOutput, is_taken: bool) {
             None => "not finished",
         }
     );
-    let commands = tables.iter().filter_map(|table| table.copy_command(&output.report.channel));
-    let commands = commands.map(|command| format!("to copy what differs again: {command}"));
+    let VerifyReport { channel, refuses_copies, .. } = &output.report;
+    let purpose = match refuses_copies {
+        true => "to have statements that repair what differs",
+        false => "to copy what differs again",
+    };
+    let commands = tables.iter().filter_map(|table| table.copy_command(channel, *refuses_copies));
+    let commands = commands.map(|command| format!("{purpose}: {command}"));
     for line in std::iter::once(text).chain(commands) {
         if is_taken { eprintln!("{line}") } else { say!("{line}") }
     }

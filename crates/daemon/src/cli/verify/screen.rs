@@ -90,7 +90,8 @@ impl VerifyScreen {
         if state.drawn.take().is_some() {
             eprint!("\r{:<WIDTH$}\r", "");
         }
-        VerifyReport { channel: channel.to_owned(), tables: state.finished }
+        let channel = channel.to_owned();
+        VerifyReport { channel, tables: state.finished, ..VerifyReport::default() }
     }
 }
 
