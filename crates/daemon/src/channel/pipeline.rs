@@ -23,6 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, info};
 
 use super::error::ChannelError;
+use super::first_copy::copied_tables;
 use super::health::Health;
 use super::identity::Taking;
 use super::live_settings::Controls;
@@ -119,7 +120,7 @@ impl<'a> Pipeline<'a> {
         };
         watch.done(StartStep::RelayStore);
         let converging = control.converging();
-        if let Some(why) = lost_changes(converging.as_ref(), source, &received.store) {
+        if let Some(why) = lost_changes(settings, converging.as_ref(), source, &received.store) {
             control.close().await;
             return Err(ChannelError::Refused(why));
         }
@@ -356,18 +357,25 @@ impl Reopening {
 /// Returns why copied tables can't become what they are on the source: it lacks changes that their rows already have. No
 /// channel would ever reach their end.
 fn lost_changes(
+    settings: &ChannelSettings,
     converging: Option<&Converging>,
     source: Option<&SourceFacts>,
     store: &RelayStore,
 ) -> Option<String> {
-    let until = converging?.until.as_ref()?;
+    let converging = converging?;
+    let until = converging.until.as_ref()?;
+    let is_of_channel = copied_tables(settings, converging).is_ok_and(|of| of.tables.is_empty());
+    let again = match is_of_channel {
+        true => "copy the source again (docs/provisioning.md#copy-again)",
+        false => "run the same csa-daemon copy again",
+    };
     let mut known = source?.gtid_executed.clone();
     known.union(&store.received_so_far());
     let missing = until.difference(&known);
     (!missing.is_empty()).then(|| {
         format!(
             "source: it lacks {}, and copied tables have changes of these transactions already. A replica may get them \
-             later; if a failover has lost them, run the same csa-daemon copy again",
+             later; if a failover has lost them, {again}",
             missing.brief()
         )
     })

@@ -185,8 +185,8 @@ impl Again<'_> {
                 "channel {channel}: it still applies what changed during another copy; try again once it is running"
             ),
             false => format!(
-                "channel {channel}: another copy is not finished: run csa-daemon copy --channel {channel} {}, or give it up \
-                 with csa-daemon copy --channel {channel} --cancel",
+                "channel {channel}: another copy is not finished: run csa-daemon copy --channel {channel} {}, or give it up: \
+                 csa-daemon stop --channel {channel}, if it runs, then csa-daemon copy --channel {channel} --cancel",
                 names.join(" ")
             ),
         })
@@ -248,8 +248,9 @@ impl Again<'_> {
         if let Some(missing) = tables.iter().find(|name| !plan.tables.contains_key(*name)) {
             let why = format!(
                 "it has no table {missing}, or the channel does not replicate it. If a copy of the table was begun before, \
-                 give it up with csa-daemon copy --channel {} --cancel",
-                options.copy.channel
+                 give it up: csa-daemon stop --channel {channel}, if it runs, then csa-daemon copy --channel {channel} \
+                 --cancel",
+                channel = options.copy.channel
             );
             return Err(source.refused(&why).into());
         }
