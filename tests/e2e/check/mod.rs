@@ -295,6 +295,11 @@ async fn positions_and_a_channel_that_is_taken() {
     let said = tokio::task::block_in_place(|| daemon.command(&["check", "--connect"]));
     assert!(said.out.contains("it has a checkpoint, and no daemon has it"), "{}", said.out);
 
+    target.exec("SET sql_log_bin=0; RENAME TABLE d.t TO d.away").await;
+    let fix = "csa-daemon copy --channel test --table d.t";
+    check_tables(builder()).says("tables.missing", "error", &["d.t", fix]);
+    target.exec("SET sql_log_bin=0; RENAME TABLE d.away TO d.t").await;
+
     // A second channel can't get the transactions that the source has purged.
     source.exec("FLUSH BINARY LOGS").await;
     let log: String =

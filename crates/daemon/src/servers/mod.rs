@@ -30,14 +30,14 @@ mod versions;
 use std::net::IpAddr;
 
 use csa_applier::{
-    OfSource, PROGRESS_ROW, TargetGtids, TargetOptions, executor_for, lock_name, logged_again,
-    requirements,
+    Executor, OfSource, PROGRESS_ROW, TargetGtids, TargetOptions, executor_for, lock_name,
+    logged_again, requirements,
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::ask::Ask as _;
 use csa_provider::server::facts;
 use csa_provider::server::group::Membership;
-use csa_provider::server::{Finding, Level, Place, ServerFacts};
+use csa_provider::server::{Finding, Level, Place, ServerFacts, Vendor};
 use csa_provider::source;
 use csa_provider::sql_text::quote;
 
@@ -392,7 +392,7 @@ async fn on_both(
         target_executed: target.gtid_executed.clone(),
         checkpoint: state.checkpoint.clone(),
         target_has_tables: has_tables && !is_copied_again,
-        target_is_mariadb: target.version.is_mariadb(),
+        target_adds_gtids: target.version.vendor() == Vendor::MySql,
         copies_first: options.copies_first,
         as_source: chosen.gtids == TargetGtids::Source,
     };
@@ -411,17 +411,20 @@ async fn on_both(
     if !sees_source && of_source.tables.is_empty() {
         return;
     }
+    let executor = executor_for(chosen, target.version.vendor(), &target.grants);
     let context = Context {
         source: &of_source,
         target: &of_target,
         pairs: &pairs,
-        executor: executor_for(chosen, target.version.vendor(), &target.grants),
+        executor,
         is_behind: !position.pending(&options.start_from).is_empty() || begins_with_copy,
         target_is_mariadb: target.version.is_mariadb(),
         target_is_group: is_in_group(target),
         target_misses_cascades: missed_cascades::are_possible(source, target),
         sees_target: privileges::sees_everything(&target.grants),
         collation_map: &chosen.collation_map,
+        begun: state.checkpoint.as_ref().map(|_| options.channel.as_str()),
+        takes_copies: executor == Executor::RowImage && chosen.gtids != TargetGtids::Source,
     };
     found.extend(context.findings());
 }

@@ -22,8 +22,8 @@ pub(super) struct Position<'a> {
     pub(super) checkpoint: Option<GtidSet>,
     /// At least one replicated table exists on the target.
     pub(super) target_has_tables: bool,
-    /// The target has no GTIDs of MySQL's kind.
-    pub(super) target_is_mariadb: bool,
+    /// The target can add transactions to its `gtid_purged`, as no MySQL 5.7 can, and no MariaDB.
+    pub(super) target_adds_gtids: bool,
     /// A channel without a checkpoint begins with a copy.
     pub(super) copies_first: bool,
     /// The target's own `gtid_executed` is the checkpoint.
@@ -141,9 +141,9 @@ impl Position<'_> {
                 Place::Configuration,
                 "[channel.applier] start_from = \"…\" # the source's gtid_executed at the time of the copy",
             );
-            return match self.target_is_mariadb {
-                true => found,
-                false => found.fix(Place::Target, "SET GLOBAL gtid_purged='+…'; -- the same"),
+            return match self.target_adds_gtids {
+                true => found.fix(Place::Target, "SET GLOBAL gtid_purged='+…'; -- the same"),
+                false => found,
             };
         }
         Finding::ok(CHECK, text)

@@ -38,6 +38,10 @@ pub(super) struct Context<'a> {
     /// The target's account sees every table there.
     pub(super) sees_target: bool,
     pub(super) collation_map: &'a CollationMap,
+    /// The channel, if it has a checkpoint: only single tables can be copied then.
+    pub(super) begun: Option<&'a str>,
+    /// Single tables can be copied.
+    pub(super) takes_copies: bool,
 }
 
 /// A table that exists on both sides.
@@ -117,13 +121,28 @@ impl Context<'_> {
                 Finding::error(CHECK, text)
             }
         };
-        found
-            .names(&names)
-            .fix(Place::Operator, "copy what is missing: csa-daemon copy, or docs/provisioning.md")
-            .fix(
-                Place::Configuration,
-                format!("[channel.applier] replicate_ignore_table = [\"{}\", …]", first.target),
-            )
+        found.names(&names).fix(Place::Operator, self.copy_of(&missing)).fix(
+            Place::Configuration,
+            format!("[channel.applier] replicate_ignore_table = [\"{}\", …]", first.target),
+        )
+    }
+
+    /// Returns the way to have the tables on the target.
+    fn copy_of(&self, missing: &[&TablePair]) -> String {
+        let Some(channel) = self.begun else {
+            return "copy what is missing: csa-daemon copy, or docs/provisioning.md".to_owned();
+        };
+        let is_renamed = missing.iter().any(|pair| pair.source != pair.target);
+        if is_renamed || !self.takes_copies {
+            return "copy what is missing from a dump that has the transactions of the channel's checkpoint, and no \
+                    others, or copy the source again (docs/provisioning.md#copy-again)"
+                .to_owned();
+        }
+        let tables = missing.iter().take(STATEMENTS_MAX);
+        let tables: String =
+            tables.map(|pair| format!(" --table {}", pair.source.argument())).collect();
+        let others = if missing.len() > STATEMENTS_MAX { " --table …" } else { "" };
+        format!("copy what is missing: csa-daemon copy --channel {channel}{tables}{others}")
     }
 
     fn engines(&self) -> Finding {

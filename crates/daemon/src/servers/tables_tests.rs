@@ -60,6 +60,8 @@ fn found(source: &Catalogue, target: &Catalogue, change: fn(&mut Context<'_>)) -
         target_misses_cascades: false,
         sees_target: true,
         collation_map: &CollationMap::default(),
+        begun: None,
+        takes_copies: true,
     };
     change(&mut context);
     context.findings().into_iter().filter(|finding| finding.level != Level::Ok).collect()
@@ -90,6 +92,14 @@ fn a_missing_table_counts_by_what_may_still_come() {
     only(&late, "tables.missing", Level::Warning, &["pending"]);
     let blind = found(&good(), &empty, |context| context.sees_target = false);
     only(&blind, "tables.missing", Level::Warning, &["seen"]);
+    // A channel that has begun is copied as a whole only after its checkpoint and tables are gone.
+    let begun = found(&good(), &empty, |context| context.begun = Some("shop"));
+    let fix = "csa-daemon copy --channel shop --table d.t";
+    only(&begun, "tables.missing", Level::Error, &[fix]);
+    let sql = found(&good(), &empty, |context| {
+        (context.begun, context.takes_copies) = (Some("shop"), false);
+    });
+    only(&sql, "tables.missing", Level::Error, &["from a dump", "copy-again"]);
 }
 
 #[test]
