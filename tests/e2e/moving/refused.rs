@@ -38,7 +38,18 @@ async fn a_move_that_takes_too_long_is_undone() {
     pause(500).await;
     let between = [begun, Instant::now()];
     // Nothing was left that a later move would stumble over.
-    world.command(&["--cut-over"]).refused(1, &["nothing was touched", "stopped"]);
+    world.command(&["--cut-over"]).refused(1, &["nothing was touched", "stopped", "up restart"]);
+    world.daemon.commanded(&["--channel", "up", "restart"]);
+    world.drained().await;
+    world.daemon.commanded(&["--channel", "up", "pause"]);
+    eventually("it is paused", DRAIN, async || {
+        let status = world.daemon.status();
+        let mut channels = status["channels"].as_array().into_iter().flatten();
+        channels.any(|channel| channel["channel_name"] == "up" && channel["state"] == "paused")
+    })
+    .await;
+    world.command(&["--cut-over"]).refused(1, &["nothing was touched", "paused", "up resume"]);
+    world.daemon.commanded(&["--channel", "up", "resume"]);
     world.daemon.commanded(&["--channel", "up", "restart"]);
     world.drained().await;
     world.moved(&["--cut-over"]);

@@ -141,9 +141,10 @@ fn to_do(view: &ChannelView) -> Vec<String> {
                 .to_owned()
         }
         ChannelState::Paused => command("resume"),
-        ChannelState::Stopped if view.settings.until.is_some() => {
-            format!("{}, or {}", command("until --clear"), command("restart"))
-        }
+        ChannelState::Stopped if view.is_at_end() => format!(
+            "{}; if applier.until is in the file, remove it there first, and: csa-daemon reload",
+            command("until --clear")
+        ),
         ChannelState::Stopped => command("restart"),
         ChannelState::Starting
         | ChannelState::Running

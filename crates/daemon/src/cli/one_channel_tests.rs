@@ -62,6 +62,11 @@ fn each_state_says_what_to_do() {
     let of = |state: ChannelState| to_do(&ChannelView { state, ..running() }).join("; ");
     assert!(of(ChannelState::Paused).ends_with("--channel shop resume"));
     assert!(of(ChannelState::Stopped).ends_with("--channel shop restart"));
+    let state_detail = "stopped: until sql_after_gtids = a:1-5 is reached".to_owned();
+    let at_end = ChannelView { state: ChannelState::Stopped, state_detail, ..running() };
+    let steps = to_do(&at_end).join("; ");
+    assert!(steps.contains("until --clear") && steps.contains("csa-daemon reload"), "{steps}");
+    assert!(!steps.contains("restart"), "a restart stays there: {steps}");
     assert!(of(ChannelState::WaitingForSpace).contains("relay.min_free_disk"));
     assert_eq!(of(ChannelState::Standby), "nothing");
     assert!(of(ChannelState::Failed).ends_with("restart"));

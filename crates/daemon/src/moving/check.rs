@@ -94,9 +94,16 @@ pub(super) fn channel_problems(
 
 pub(super) fn state_problem(view: &ChannelView, states: &[ChannelState]) -> Option<String> {
     let ChannelView { channel_name, state, state_detail, .. } = view;
+    let command = match state {
+        // It outlives a restart, and so does an end.
+        ChannelState::Paused => "resume",
+        ChannelState::Stopped if view.is_at_end() => "until --clear",
+        ChannelState::Stopped | ChannelState::Failed => "restart",
+        _ => "status",
+    };
     (!states.contains(state)).then(|| {
         format!(
-            "channel {channel_name} is {}: {state_detail}; csa-daemon restart --channel {channel_name}",
+            "channel {channel_name} is {}: {state_detail}; csa-daemon --channel {channel_name} {command}",
             state.name()
         )
     })
@@ -185,5 +192,35 @@ fn is_executable(file: &Path) -> Result<(), String> {
     match about.is_file() && about.permissions().mode() & 0o111 != 0 {
         true => Ok(()),
         false => Err("it is not executable; chmod +x".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_that_does_not_follow_is_told_what_lets_it() {
+        let told = |state, state_detail: &str| {
+            let channel_name = "up".to_owned();
+            let state_detail = state_detail.to_owned();
+            let view = ChannelView { channel_name, state, state_detail, ..ChannelView::default() };
+            state_problem(&view, &FOLLOWS).unwrap_or_default()
+        };
+        for (state, detail, command) in [
+            (ChannelState::Paused, "paused", "resume"),
+            (ChannelState::Stopped, "stopped on request", "restart"),
+            (
+                ChannelState::Stopped,
+                "stopped: until sql_after_gtids = a:1 is reached",
+                "until --clear",
+            ),
+            (ChannelState::Failed, "error 1062", "restart"),
+            (ChannelState::WaitingForTarget, "target t:1 is away", "status"),
+        ] {
+            let told = told(state, detail);
+            assert!(told.ends_with(&format!("; csa-daemon --channel up {command}")), "{told}");
+        }
+        assert_eq!(told(ChannelState::Running, ""), "");
     }
 }

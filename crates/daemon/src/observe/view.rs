@@ -382,6 +382,11 @@ impl ChannelView {
         !self.applier.target.is_empty()
     }
 
+    /// It has stopped at its end (`until`), where a restart stays.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.state == ChannelState::Stopped && self.state_detail.starts_with("stopped: until ")
+    }
+
     /// Shows the row values that its error concerns.
     pub(crate) fn reveal(&mut self) {
         let Some(error) = &mut self.last_error else { return };
