@@ -109,7 +109,7 @@ const COMMON: &[Setting] = &[
     // A warning that is not counted, or not kept, hides a value that was cut (`rows/dml/warnings.rs`); on MySQL
     // it takes a privilege to set these variables.
     (On::All, "sql_notes", "1"),
-    (On::MariaDb, "max_error_count", "1024"),
+    (On::MariaDb, "max_error_count", "65535"),
     // With less memory than its ranges need, the server reads the whole table for a few rows, and under READ
     // COMMITTED waits for the locks of each.
     (On::MySql, "range_optimizer_max_mem_size", "8388608"),

@@ -70,11 +70,13 @@ pub(crate) fn while_waiting(about: About, detail: &str) -> Option<String> {
             format!("Run on the {side}, with the account's name: ALTER USER … ACCOUNT UNLOCK")
         }
         1820 | 1862 => {
-            format!("Give the account on the {side} a password that does not expire (docs/passwords.md)")
+            format!(
+                "Give the account on the {side} a password that does not expire (docs/passwords.md)"
+            )
         }
         1207 | 1290 | 1792 | 1836 => {
-            "If this server is still the one to write to, run there: SET GLOBAL super_read_only = OFF, \
-             GLOBAL read_only = OFF"
+            // It ends super_read_only, too, which MariaDB does not know.
+            "If this server is still the one to write to, run there: SET GLOBAL read_only = OFF"
                 .to_owned()
         }
         _ if rule_of(number).is_some_and(|rule| rule.opening == Opening::Full) => format!(

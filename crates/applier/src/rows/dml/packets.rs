@@ -83,7 +83,7 @@ fn check_warnings(
     if shown.len() != usize::from(count) {
         return refused(format!(
             "{what}: {count} warnings, of which the target shows {}; run there: SET PERSIST \
-             max_error_count=65535, then restart the channel",
+             max_error_count=65535 (MySQL 5.7: SET GLOBAL), then restart the channel",
             shown.len()
         ));
     }
