@@ -252,7 +252,7 @@ fn may_not_log(unit: &Unit, error: Error) -> Error {
             gtid: transaction.relayed.header.gtid.to_string(),
             what: format!(
                 "it comes from the target's own server, and to pass over it needs another privilege \
-                 there: GRANT SESSION_VARIABLES_ADMIN ON *.* TO the channel's account ({error})"
+                 there, for the channel's account: SESSION_VARIABLES_ADMIN ({error})"
             ),
         },
         _ => error,

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use csa_provider::server::by_hand::of_account;
+
 use super::DaemonControl;
 use super::decide::ServerAccess;
 use super::fence::Fence;
@@ -157,8 +159,9 @@ async fn missing_privileges(server: &mut Server, fence: &Fence) -> Asked<Option<
     Ok((!missing.is_empty()).then(|| {
         let (missing, account) = (missing.join(", "), grants.account());
         format!(
-            "{}: {account} lacks {missing}; run there: GRANT {missing} ON *.* TO {account}",
-            server.address()
+            "{}: {account} lacks {missing}; run there: {}",
+            server.address(),
+            of_account(&format!("GRANT {missing} ON *.* TO {account}"))
         )
     }))
 }

@@ -1,6 +1,7 @@
 //! Next steps after an error, for the status page. Pure: chosen by the cause, which is known where the
 //! error arises, and never by what a message says.
 
+use csa_provider::server::by_hand::of_account;
 use csa_provider::server::link::{Opening, rule_of};
 use csa_provider::source::SourceCause;
 
@@ -67,7 +68,8 @@ pub(crate) fn while_waiting(about: About, detail: &str) -> Option<String> {
         ),
         1129 => format!("Run on the {side}: TRUNCATE TABLE performance_schema.host_cache"),
         3118 | 3955 | 4151 => {
-            format!("Run on the {side}, with the account's name: ALTER USER … ACCOUNT UNLOCK")
+            let unlock = of_account("ALTER USER … ACCOUNT UNLOCK");
+            format!("Run on the {side}, with the account's name: {unlock}")
         }
         1820 | 1862 => {
             format!(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use csa_applier::{Purpose, Target, TargetLink, TargetOptions, prelude};
 use csa_provider::server::ask::{TextRow, texts};
+use csa_provider::server::by_hand::of_account;
 use csa_provider::server::link::{
     FromRow, Limits, LinkError, NextRows, Row, RowPart, Side, rows_as,
 };
@@ -114,7 +115,8 @@ impl VerifySession {
         };
         let account = account_name(&self.current_user);
         self.refused(&format!(
-            "{account} may not read everything that is compared; run there: GRANT SELECT ON {what} TO {account}{other}"
+            "{account} may not read everything that is compared; run there: {}{other}",
+            of_account(&format!("GRANT SELECT ON {what} TO {account}"))
         ))
     }
 
@@ -122,7 +124,8 @@ impl VerifySession {
     pub(crate) fn may_not(&self, privilege: &str, purpose: &str) -> VerifyError {
         let account = account_name(&self.current_user);
         self.refused(&format!(
-            "{account} needs {privilege} to {purpose}; run there: GRANT {privilege} ON *.* TO {account}"
+            "{account} needs {privilege} to {purpose}; run there: {}",
+            of_account(&format!("GRANT {privilege} ON *.* TO {account}"))
         ))
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::by_hand::{is_of_account, of_account};
 use super::vendor::Vendor;
 use super::visible::one_line;
 
@@ -93,13 +94,14 @@ impl Finding {
         self
     }
 
-    /// Writes the fixes on `place` as its vendor knows them: servers before 8.0 and MariaDB lack SET PERSIST.
+    /// Writes the fixes on `place` as its vendor knows them: servers before 8.0 and MariaDB lack SET PERSIST. Those about
+    /// accounts stay out of the binary log.
     pub fn adapt(&mut self, place: Place, vendor: Vendor) {
-        if vendor == Vendor::MySql {
-            return;
-        }
         for fix in self.fixes.iter_mut().filter(|fix| fix.on == place) {
-            if fix.run.contains("SET PERSIST ") {
+            if is_of_account(&fix.run) {
+                fix.run = of_account(&fix.run);
+            }
+            if vendor != Vendor::MySql && fix.run.contains("SET PERSIST ") {
                 fix.run = fix.run.replace("SET PERSIST ", "SET GLOBAL ");
                 fix.run.push_str(" -- and in its option file");
             }
@@ -181,6 +183,23 @@ mod tests {
             finding.adapt(Place::Source, vendor);
             finding.adapt(Place::Target, vendor);
             assert_eq!(finding.line(), expected);
+        }
+    }
+    #[test]
+    fn statements_about_accounts_do_not_reach_replicas_without_them() {
+        let unlogged =
+            "SET sql_log_bin=0 /* not in a group, nor where replicas have the account */; ";
+        for (run, is_of_account) in [
+            ("GRANT SELECT ON *.* TO `a`;", true),
+            ("ALTER USER `a` WITH MAX_USER_CONNECTIONS 0;", true),
+            ("SET PERSIST super_read_only=OFF; GRANT CONNECTION_ADMIN ON *.* TO `a`;", true),
+            ("SET PERSIST read_only=OFF;", false),
+        ] {
+            let mut finding = Finding::error("target.any", "ON").fix(Place::Target, run);
+            finding.adapt(Place::Source, Vendor::MySql);
+            finding.adapt(Place::Target, Vendor::MySql);
+            let beginning = if is_of_account { unlogged } else { "" };
+            assert_eq!(finding.fixes[0].run, format!("{beginning}{run}"));
         }
     }
 }

@@ -166,6 +166,7 @@ fn group(source: &ServerFacts, discovers: bool) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::by_hand::of_account;
     use crate::server::group::{GroupView, Member};
     use crate::server::{Grants, Level, Version};
 
@@ -251,9 +252,10 @@ mod tests {
             [(
                 "source.privileges",
                 Level::Error,
-                "privileges: 'csa'@'%' may not replicate; on the source: GRANT REPLICATION SLAVE ON *.* \
-                 TO 'csa'@'%'"
-                    .to_owned()
+                format!(
+                    "privileges: 'csa'@'%' may not replicate; on the source: {}",
+                    of_account("GRANT REPLICATION SLAVE ON *.* TO 'csa'@'%'")
+                )
             )]
         );
     }

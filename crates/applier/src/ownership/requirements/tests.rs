@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use csa_provider::server::by_hand::of_account;
 use csa_provider::server::group::{GroupView, Member, Membership};
 use csa_provider::server::{Grants, Level, ServerFacts, Version};
 
@@ -130,16 +131,19 @@ fn privileges_follow_the_settings() {
         let finding = named(&server("9.7.4", &GOOD, &[ROWS]), &options, "target.privileges");
         assert_eq!(finding.level, Level::Error);
         let run = &finding.fixes.first().expect("a fix").run;
-        assert_eq!(*run, format!("GRANT {wanted} ON *.* TO 'csa'@'%';"));
+        assert_eq!(*run, of_account(&format!("GRANT {wanted} ON *.* TO 'csa'@'%';")));
     }
     let some = server("db", &GOOD, &["GRANT SELECT, INSERT, UPDATE ON *.* TO `csa`@`%`"]);
     let some = ServerFacts { version: Version::parse("9.7.4"), ..some };
     let by_rows = TargetOptions { executor: Some(Executor::RowImage), ..options() };
     assert_eq!(
         named(&some, &by_rows, "target.privileges").line(),
-        "privileges: 'csa'@'%' lacks DELETE, CREATE, REPLICATION_APPLIER, for executor \"row-image\" and \
-         target_gtids = \"own\"; on the target: GRANT DELETE, CREATE, REPLICATION_APPLIER ON *.* TO \
-         'csa'@'%', or in the configuration: [channel.applier] executor = \"sql\""
+        format!(
+            "privileges: 'csa'@'%' lacks DELETE, CREATE, REPLICATION_APPLIER, for executor \"row-image\" and \
+             target_gtids = \"own\"; on the target: {}, or in the configuration: [channel.applier] executor = \
+             \"sql\"",
+            of_account("GRANT DELETE, CREATE, REPLICATION_APPLIER ON *.* TO 'csa'@'%'")
+        )
     );
 }
 

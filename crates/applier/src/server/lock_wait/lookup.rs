@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use csa_provider::server::Vendor;
+use csa_provider::server::by_hand::of_account;
 use tracing::debug;
 
 use super::found_lock::{FoundLock, LockHolder};
@@ -326,10 +327,10 @@ fn is_denied(error: &Error) -> bool {
 async fn grant(session: &mut Session, vendor: Vendor) -> Result<String> {
     let account: Option<String> = session.setting("SELECT CURRENT_USER()").await?;
     let account = csa_provider::server::account_name(&account.unwrap_or_default());
-    Ok(match vendor {
+    Ok(of_account(&match vendor {
         Vendor::MySql => format!("GRANT SELECT ON performance_schema.* TO {account}"),
         Vendor::MySql57 | Vendor::MariaDb => format!("GRANT PROCESS ON *.* TO {account}"),
-    })
+    }))
 }
 
 #[cfg(test)]

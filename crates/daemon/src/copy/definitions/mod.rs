@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use collation::with_collations;
+use csa_provider::server::by_hand::of_account;
 use csa_provider::sql_text::identifier;
 
 pub(super) use digest::CHANGED;
@@ -78,8 +79,10 @@ pub(super) async fn read(
     let grants = session.grants().await?;
     if let Some(missing) = copy_privileges::missing(&grants, &schemas) {
         let account = grants.account();
-        return Err(session
-            .refused(&format!("{account} may not see all that is copied; run there: {missing}")));
+        return Err(session.refused(&format!(
+            "{account} may not see all that is copied; run there: {}",
+            of_account(&missing)
+        )));
     }
     let collations = default_collations(session).await?;
     let mut found = Definitions::default();

@@ -9,6 +9,7 @@ use crate::binlog::event::{
     ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent,
 };
 use crate::binlog::gtid::GtidSet;
+use crate::server::by_hand::of_account;
 use crate::server::link::{Limits, LinkError};
 use crate::source::options::SourceOptions;
 use crate::source::semi_sync::{self, BinlogPlace};
@@ -37,7 +38,8 @@ fn unprivileged(error: LinkError) -> LinkError {
     LinkError::Server {
         code: ACCESS_DENIED,
         message: format!(
-            "{account} has logged in and may not replicate. On the source: GRANT REPLICATION SLAVE ON *.* TO {account}"
+            "{account} has logged in and may not replicate. On the source: {}",
+            of_account(&format!("GRANT REPLICATION SLAVE ON *.* TO {account}"))
         ),
     }
 }
