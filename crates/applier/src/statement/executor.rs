@@ -217,7 +217,9 @@ impl StatementExecutor {
         let is_assumed = may_be_committed
             && matches!(statement.kind, Statement::Xa(_))
             && is_planted(Bug::LostAnswerEndsXa);
-        if !is_assumed && !session.has_executed(&statement.gtid).await? {
+        if is_assumed || session.has_executed(&statement.gtid).await? {
+            info!(gtid = %statement.gtid, "the target has executed this statement already");
+        } else {
             if let Some(refusal) = &statement.refusal {
                 return Err(Failure::Statement(by_hand(&statement.gtid, true, refusal)));
             }

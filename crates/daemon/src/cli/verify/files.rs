@@ -197,7 +197,7 @@ impl RepairFile {
 /// Returns the comment and the session's settings before the statements of a channel.
 fn head(options: &VerifyOptions) -> String {
     let logged = match options.target.gtids {
-        TargetGtids::Own => String::new(),
+        TargetGtids::Own => "-- Where a channel leads from this target back, add: SET SESSION sql_log_bin=0;\n".to_owned(),
         // A GTID of the target's own would be missing on the source.
         TargetGtids::Mirror | TargetGtids::Source => {
             "-- target_gtids keeps the target's own GTIDs out of its binary log: repair its replicas too.\n\
