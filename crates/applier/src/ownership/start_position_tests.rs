@@ -341,5 +341,5 @@ fn a_target_with_another_history_of_its_source_is_refused() {
         ..old
     };
     beside.starts();
-    Case { channels: vec![record("b", "B:1-7")], ..beside }.refused(&["2 transactions", "B:8-9"]);
+    Case { channels: vec![record("b", "B:1-7")], ..beside }.refused(&["2 transactions", ":8-9"]);
 }

@@ -80,6 +80,8 @@ struct LinkTimes {
     /// The last moment at which the source was heard from and nothing was left to receive or to apply, of this
     /// pipeline and store.
     level_at: Option<Instant>,
+    /// The `server_uuid` of that source. Another one may have more, which was committed long before.
+    level_with: Option<String>,
 }
 
 /// The running pipeline.
@@ -314,10 +316,11 @@ impl CollectedProgress {
             Some(store) => (store.usage(), store.received_so_far()),
             None => (self.closed.usage.clone(), self.closed.received.clone()),
         };
+        let is_same = source.source_uuid == self.link.level_with;
         let mut view = ProgressView {
             source,
             fresh_within: self.link.fresh_within,
-            level_at: self.link.level_at,
+            level_at: self.link.level_at.filter(|_| is_same),
             usage,
             relayed,
             is_applying: self.pipeline.is_some() && self.store.is_some(),
@@ -332,6 +335,7 @@ impl CollectedProgress {
         if view.is_level(now) {
             // What was committed since the source was last heard from may be on its way.
             self.link.level_at = view.source.last_event;
+            self.link.level_with.clone_from(&view.source.source_uuid);
             view.level_at = view.source.last_event;
         }
         view
