@@ -154,7 +154,7 @@ async fn values_stay_with_those_who_may_see_them(
         .await;
     let looked = answers(&[]);
     assert!(looked.contains("Duplicate entry '…' for key 't.mail'"), "{looked}");
-    for value in [SECRET, "forged", "DELETE FROM"] {
+    for value in [SECRET, "forged", "DELETE FROM `"] {
         assert!(!looked.contains(value), "{value} is in {looked}");
     }
     let bearer = format!("Bearer {}", daemon.own_token());

@@ -354,7 +354,7 @@ async fn failing_rows(executor: &str) {
             .value(&format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')"))
             .await;
         wait_state(&daemon, 0, "failed").await;
-        check(&daemon, failing, &gtid);
+        check(&daemon, failing, &gtid, executor);
         repair(&daemon, failing, &gtid, &target).await;
         daemon.wait_drained(&source, &target, DRAIN).await;
     }
@@ -366,7 +366,7 @@ async fn failing_rows(executor: &str) {
 }
 
 /// Checks the error in the status and in the output of the command.
-fn check(daemon: &Daemon, failing: &Failing, gtid: &str) {
+fn check(daemon: &Daemon, failing: &Failing, gtid: &str, executor: &str) {
     let error = &daemon.status()["channels"][0]["last_error"];
     assert_eq!((&error["number"], &error["transaction"]), (&failing.number.into(), &gtid.into()));
     let message = error["message"].as_str().expect("a message");
@@ -383,10 +383,20 @@ fn check(daemon: &Daemon, failing: &Failing, gtid: &str) {
         .collect();
     assert_eq!(columns, failing.columns, "{error:#}");
     let ways_on = error["ways_on"].as_array().expect("next steps");
-    assert_eq!(ways_on.len(), 4, "{error:#}");
     let table = error["row"]["table"].as_str().expect("a table");
     let copy = format!("csa-daemon copy --channel test --table {table}");
-    assert!(ways_on[3].as_str().is_some_and(|way| way.contains(&copy)), "{error:#}");
+    let mut expected = vec!["", "csa-daemon skip"];
+    // Neither is possible where rows are written as SQL.
+    if executor == "row-image" {
+        expected.extend(["exec_mode", &copy]);
+    }
+    if failing.number == 1062 {
+        expected.push("DELETE FROM csa.checkpoint");
+    }
+    assert_eq!(ways_on.len(), expected.len(), "{error:#}");
+    for (way, words) in ways_on.iter().zip(expected) {
+        assert!(way.as_str().is_some_and(|way| way.contains(words)), "{words}: {error:#}");
+    }
     let shown = daemon.command(&["status"]);
     assert_eq!(shown.code, Some(1), "{shown:?}");
     for way in ways_on {
@@ -401,7 +411,8 @@ fn check(daemon: &Daemon, failing: &Failing, gtid: &str) {
 async fn repair(daemon: &Daemon, failing: &Failing, gtid: &str, target: &Server) {
     let ways_on = daemon.status()["channels"][0]["last_error"]["ways_on"].clone();
     let first = ways_on[0].as_str().expect("a text");
-    let offered = first.split_once("Run there: ").and_then(|(_, rest)| rest.split_once("; then: "));
+    let offered = first.split_once("Run there").and_then(|(_, rest)| rest.split_once("): "));
+    let offered = offered.and_then(|(_, rest)| rest.split_once("; then: "));
     match failing.repair {
         Some(repair) => {
             let (statement, _) = offered.expect("a statement");

@@ -66,7 +66,8 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
         let seen = Arc::clone(&daemon);
         let look = move || seen.channels().iter().map(|channel| see(channel)).collect();
         let (open, stop, kill) = (open.clone(), stop.clone(), kill.clone());
-        tokio::spawn(systemd::keep_told(look, Milestones { open, stop, kill }));
+        let reached = Milestones { open, stop, kill, in_fleet: claims.is_some() };
+        tokio::spawn(systemd::keep_told(look, reached));
     }
     // In a fleet a channel is checked where it is claimed.
     if claims.is_none() {

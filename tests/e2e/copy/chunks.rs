@@ -408,7 +408,7 @@ async fn a_copy_whose_last_changes_were_lost_with_their_source_says_so() {
     wait_state(&daemon, 0, "failed").await;
     let error = daemon.status()["channels"][0]["last_error"]["message"].to_string();
     assert!(
-        error.contains("it lacks") && error.contains("run the same csa-daemon copy"),
+        error.contains("it lacks") && error.contains("docs/provisioning.md#copy-again"),
         "{error}"
     );
     // Nothing was lost: it only was late.

@@ -373,10 +373,14 @@ async fn memory_tables_that_a_restart_of_the_source_has_emptied() {
         }
         daemon.wait_drained(&source, &target, DRAIN).await;
         source.restart();
-        // The session's character set and quotes are not those of the server's own statement.
-        let used = "SET @used='SELECT * FROM c.ä'; SET NAMES latin1; PREPARE used FROM @used; EXECUTE used; \
-            SET sql_mode='ANSI_QUOTES'; SELECT * FROM c.left_out; INSERT INTO c.\"in memory\" VALUES (2,3)";
-        source.exec(used).await;
+        // The session's character set is not that of the server's own statement. Its quotes are, but TRUNCATE states the
+        // server's sql_mode beside them, so that a replica fails as well.
+        let mode = if version == Version::Newest { "" } else { "ANSI_QUOTES" };
+        let used = format!(
+            "SET @used='SELECT * FROM c.ä'; SET NAMES latin1; PREPARE used FROM @used; EXECUTE used; \
+             SET sql_mode='{mode}'; SELECT * FROM c.left_out; INSERT INTO c.`in memory` VALUES (2,3)"
+        );
+        source.exec(&used).await;
         daemon.wait_drained(&source, &target, DRAIN).await;
         let compared = Compare::contents().ignore_table("c.left_out").run(&source, &target).await;
         let compared = compared.unwrap_or_else(|difference| panic!("{version}: {difference}"));

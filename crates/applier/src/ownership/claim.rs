@@ -69,10 +69,14 @@ impl ControlSession {
         // The lock comes first: of two daemons that start at once, only one goes further.
         locks::take(&mut session, channel, locks::Claimant::new(identity)).await?;
         // A copy that held the lock until now may have left changes to apply, or ended.
-        let converging = copying::converging(&mut session, channel).await?;
+        let mut converging = copying::converging(&mut session, channel).await?;
         let has_ranges = converging.is_some();
         let steps = Taking { channel, workers, claim, statement_gtids, has_ranges };
         let checkpoint = steps.checkpoint(&mut session, target).await?;
+        // A first checkpoint ends what is left of a copy that was given up.
+        if has_ranges {
+            converging = copying::converging(&mut session, channel).await?;
+        }
         let servers = steps.record(&mut session, target, &checkpoint.executed).await?;
         info!(
             epoch = checkpoint.epoch,

@@ -43,6 +43,8 @@ pub(crate) struct Milestones {
     pub(crate) stop: CancellationToken,
     /// The patience with what still runs is over.
     pub(crate) kill: CancellationToken,
+    /// The daemon is of a fleet: it runs on where all its channels are refused, for those of others.
+    pub(crate) in_fleet: bool,
 }
 
 /// Notifies the service manager of the channels' state until the process ends.
@@ -78,7 +80,7 @@ where
     L: Fn() -> Vec<ManagedChannel> + Clone + Send + 'static,
     S: Fn(&[NotifyState<'_>]),
 {
-    let Milestones { open, stop, kill } = reached;
+    let Milestones { open, stop, kill, in_fleet } = reached;
     let mut ready = false;
     let mut killed = None;
     loop {
@@ -95,7 +97,7 @@ where
             }
         } else {
             states.push(NotifyState::Status(&text));
-            if !ready && open.is_cancelled() && is_ready(&seen) {
+            if !ready && open.is_cancelled() && is_ready(&seen, in_fleet) {
                 ready = true;
                 states.push(NotifyState::Ready);
                 info!("ready: every channel is taken, or was refused");
@@ -118,9 +120,11 @@ fn more_time() -> NotifyState<'static> {
 }
 
 /// Every channel is taken or has failed, and at least one is taken. One that has failed is left to the operator and
-/// delays no other; if none is left, the start runs into its time-out.
-fn is_ready(channels: &[ManagedChannel]) -> bool {
-    channels.iter().any(is_taken) && !channels.iter().any(begins)
+/// delays no other; if none is left, the start runs into its time-out. A daemon that may have none, for now or because
+/// others of its fleet have them, is ready without.
+fn is_ready(channels: &[ManagedChannel], in_fleet: bool) -> bool {
+    let may_have_none = in_fleet || channels.is_empty();
+    (may_have_none || channels.iter().any(is_taken)) && !channels.iter().any(begins)
 }
 
 /// The channel is still to be taken: it checks its servers, or waits for one, or for its archive.

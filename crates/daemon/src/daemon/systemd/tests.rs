@@ -29,9 +29,11 @@ fn ready_needs_every_channel_taken_or_failed_and_one_taken() {
     let waiting = seen("a", ChannelState::WaitingForTarget, "", false);
     let failed = seen("a", ChannelState::Failed, "", false);
     let standby = seen("b", ChannelState::Standby, "another daemon has it", false);
-    assert!(is_ready(std::slice::from_ref(&standby)));
-    assert!(is_ready(&[standby.clone(), failed.clone()]));
-    assert!(!is_ready(&[standby.clone(), starting.clone()]));
+    assert!(is_ready(std::slice::from_ref(&standby), false));
+    assert!(is_ready(&[standby.clone(), failed.clone()], false));
+    assert!(!is_ready(&[standby.clone(), starting.clone()], false));
+    assert!(is_ready(std::slice::from_ref(&failed), true), "others of the fleet have channels");
+    assert!(!is_ready(&[failed.clone(), starting.clone()], true));
     // Taken, and the source went away since.
     let deserted = seen("a", ChannelState::WaitingForSource, "", true);
     let good = running("b", None, 0);
@@ -39,7 +41,7 @@ fn ready_needs_every_channel_taken_or_failed_and_one_taken() {
     copying.view.copy = Some(CopyView::default());
     let no_archive = seen("a", ChannelState::WaitingForArchive, "", false);
     for (channels, ready) in [
-        (vec![], false),
+        (vec![], true),
         (vec![starting.clone()], false),
         (vec![waiting.clone()], false),
         (vec![failed.clone()], false),
@@ -53,7 +55,7 @@ fn ready_needs_every_channel_taken_or_failed_and_one_taken() {
         (vec![copying, good.clone()], true),
         (vec![no_archive, good], false),
     ] {
-        assert_eq!(is_ready(&channels), ready, "{channels:?}");
+        assert_eq!(is_ready(&channels, false), ready, "{channels:?}");
     }
 }
 
@@ -99,7 +101,12 @@ impl Told {
         let states: Arc<Mutex<Vec<String>>> = Arc::default();
         let (open, stop, kill) =
             <(CancellationToken, CancellationToken, CancellationToken)>::default();
-        let reached = Milestones { open: open.clone(), stop: stop.clone(), kill: kill.clone() };
+        let reached = Milestones {
+            open: open.clone(),
+            stop: stop.clone(),
+            kill: kill.clone(),
+            in_fleet: false,
+        };
         let list = Arc::clone(&states);
         let send = move |told: &[NotifyState<'_>]| {
             list.lock().extend(told.iter().map(ToString::to_string));
