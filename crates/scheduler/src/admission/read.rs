@@ -192,10 +192,10 @@ impl<'a, K: KeySource> Reading<'a, K> {
                 None
             }
         };
-        if let Some(layout) = &layout {
-            if layout.by_session {
-                self.admission.sessions.matters();
-            }
+        if let Some(layout) = &layout
+            && layout.by_session
+        {
+            self.admission.sessions.matters();
         }
         self.admission.reader.map(crate::changes::table_id(body), layout);
         Ok(None)
