@@ -30,7 +30,7 @@ use crate::archive::replay::RecordedStream;
 use crate::archive::store::ArchiveError;
 use crate::archive::upload::{self, Uploader};
 use crate::config::ChannelSettings;
-use crate::host::blocking;
+use crate::host::{blocking, unlocked};
 
 use received::{Ended, before_return, passes};
 pub(super) use received::{Received, StoreDamage};
@@ -465,19 +465,4 @@ async fn opened(
         warn!(%missing, "relay store emptied: it did not follow the checkpoint");
     }
     Ok(Some(store))
-}
-
-/// Retries for about two seconds: readers may hold a store that was just closed a moment longer.
-fn unlocked<T>(
-    mut open: impl FnMut() -> csa_relaystore::disk::Result<T>,
-) -> csa_relaystore::disk::Result<T> {
-    for _ in 0..100 {
-        match open() {
-            Err(csa_relaystore::disk::Error::Locked { .. }) => {
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            }
-            other => return other,
-        }
-    }
-    open()
 }

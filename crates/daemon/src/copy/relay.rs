@@ -1,15 +1,9 @@
 //! The relay store of a channel whose target is made again.
 
-use std::time::Duration;
-
 use csa_relaystore::disk::{Error, RelayStoreOptions};
 
 use super::error::{CopyError, Result};
 use crate::host;
-
-/// Attempts while the store is open: a reader may have one that was just closed a moment longer.
-const ATTEMPTS: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// Empties the store. What it holds was received before the copy began, and where the source has another history since,
 /// a part of it would seem to follow from the copy.
@@ -20,15 +14,7 @@ pub(crate) async fn empty_relay_store(options: &RelayStoreOptions) -> Result<()>
     if !options.directory.exists() {
         return Ok(());
     }
-    let mut emptied = host::empty_relay_store(options).await;
-    for _ in 1..ATTEMPTS {
-        if !matches!(emptied, Err(Error::Locked { .. })) {
-            break;
-        }
-        tokio::time::sleep(PAUSE).await;
-        emptied = host::empty_relay_store(options).await;
-    }
-    emptied.map_err(|error| {
+    host::empty_closed_relay_store(options).await.map_err(|error| {
         CopyError::Refused(match error {
             Error::Locked { .. } => format!(
                 "{error}: the channel receives what the copy has already; run csa-daemon stop --receiving first"

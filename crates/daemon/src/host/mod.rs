@@ -24,7 +24,7 @@ pub(crate) use http_agent::{agent, tls_agent};
 pub(crate) use http_transport::Route;
 pub(crate) use memory::available as available_memory;
 pub(crate) use program::{Output, run_program};
-pub(crate) use relay_store::empty_relay_store;
+pub(crate) use relay_store::{empty_closed_relay_store, empty_relay_store, unlocked};
 pub(crate) use runtime::{blocking, runtime};
 pub(crate) use sender::Sender;
 pub(crate) use signals::{StopSignals, listen};
