@@ -78,10 +78,9 @@ struct LinkTimes {
     /// A source heard from within this time counts as present.
     fresh_within: Duration,
     /// The last moment at which the source was heard from and nothing was left to receive or to apply, of this
-    /// pipeline and store.
-    level_at: Option<Instant>,
-    /// The `server_uuid` of that source. Another one may have more, which was committed long before.
-    level_with: Option<String>,
+    /// pipeline and store, and the `server_uuid` of that source. Another one may have more, which was committed long
+    /// before.
+    level: Option<(Instant, Option<String>)>,
 }
 
 /// The running pipeline.
@@ -157,7 +156,7 @@ impl CollectedProgress {
         self.store = Some(Arc::clone(store));
         // Ordinals of another store mean nothing in this one.
         self.reading.forget_place();
-        self.link.level_at = None;
+        self.link.level = None;
         self.waiting = Waiting::Unknown;
     }
 
@@ -173,7 +172,7 @@ impl CollectedProgress {
     pub fn attach(&mut self, commits: &Commits, status: &Arc<ApplierStatus>) {
         // Set again by the intake's first reading: this pipeline may begin elsewhere.
         self.reading = Reading::default();
-        self.link.level_at = None;
+        self.link.level = None;
         self.taken = true;
         self.pipeline = Some(Running { commits: commits.clone(), status: Arc::clone(status) });
     }
@@ -203,9 +202,9 @@ impl CollectedProgress {
     }
 
     /// Another daemon has the channel: what this one received while it had it is no backlog of the other.
-    pub const fn given_up(&mut self) {
+    pub fn given_up(&mut self) {
         self.reading.forget_place();
-        self.link.level_at = None;
+        self.link.level = None;
         self.waiting = Waiting::Unknown;
         self.held_back = None;
     }
@@ -316,11 +315,12 @@ impl CollectedProgress {
             Some(store) => (store.usage(), store.received_so_far()),
             None => (self.closed.usage.clone(), self.closed.received.clone()),
         };
-        let is_same = source.source_uuid == self.link.level_with;
+        let level = self.link.level.as_ref().filter(|(_, with)| *with == source.source_uuid);
+        let level_at = level.map(|(at, _)| *at);
         let mut view = ProgressView {
             source,
             fresh_within: self.link.fresh_within,
-            level_at: self.link.level_at.filter(|_| is_same),
+            level_at,
             usage,
             relayed,
             is_applying: self.pipeline.is_some() && self.store.is_some(),
@@ -334,9 +334,8 @@ impl CollectedProgress {
         let now = Instant::now();
         if view.is_level(now) {
             // What was committed since the source was last heard from may be on its way.
-            self.link.level_at = view.source.last_event;
-            self.link.level_with.clone_from(&view.source.source_uuid);
             view.level_at = view.source.last_event;
+            self.link.level = view.level_at.map(|at| (at, view.source.source_uuid.clone()));
         }
         view
     }
