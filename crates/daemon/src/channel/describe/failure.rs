@@ -202,22 +202,26 @@ mod tests {
     const CHANNEL: FailedChannel<'_> =
         FailedChannel { name: "c", gtids: TargetGtids::Own, executor: None };
 
+    fn failing(event_type: &'static str, repair: &str) -> FailingRow {
+        FailingRow {
+            table: "d.t".to_owned(),
+            event_type,
+            event_number: 1,
+            end_log_pos: 4,
+            row_number: Some(1),
+            key: None,
+            columns: Vec::new(),
+            present: PresentRow::Missing,
+            mismatch: None,
+            denied: None,
+            repair: Some(repair.to_owned()),
+        }
+    }
+
     #[test]
     fn a_lost_table_is_copied_before_anything_is_skipped() {
         let ways_of = |code: u16, gtids, executor| {
-            let row = FailingRow {
-                table: "d.t".to_owned(),
-                event_type: "Write_rows",
-                event_number: 1,
-                end_log_pos: 4,
-                row_number: Some(1),
-                key: None,
-                columns: Vec::new(),
-                present: PresentRow::Missing,
-                mismatch: None,
-                denied: None,
-                repair: Some("DELETE FROM `d`.`t` WHERE 1".to_owned()),
-            };
+            let row = failing("Write_rows", "DELETE FROM `d`.`t` WHERE 1");
             let error = ChannelError::Applier(csa_applier::Error::Transaction {
                 gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
                 of: "row changes of d.t".to_owned(),
@@ -278,19 +282,7 @@ mod tests {
     #[test]
     fn a_repair_stays_out_of_a_log_that_has_the_sources_gtids() {
         let run = |gtids| {
-            let row = FailingRow {
-                table: "d.t".to_owned(),
-                event_type: "Delete_rows",
-                event_number: 1,
-                end_log_pos: 4,
-                row_number: Some(1),
-                key: None,
-                columns: Vec::new(),
-                present: PresentRow::Missing,
-                mismatch: None,
-                denied: None,
-                repair: Some("INSERT INTO `d`.`t` VALUES (1)".to_owned()),
-            };
+            let row = failing("Delete_rows", "INSERT INTO `d`.`t` VALUES (1)");
             let error = ChannelError::Applier(csa_applier::Error::Transaction {
                 gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
                 of: "row changes of d.t".to_owned(),
