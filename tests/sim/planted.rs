@@ -44,32 +44,35 @@ fn copies(case: Case) {
     chain::copies::run(case);
 }
 
+fn copies_lagging(case: Case) {
+    chain::copies::run_lagging(case);
+}
+
 const fn hunt(bug: Bug, name: &'static str, run: fn(Case), within: u64) -> Hunt {
     Hunt { bug, name, run, within }
 }
 
 const HUNTS: &[Hunt] = &[
-    // First, because it takes the longest.
-    hunt(Bug::SourceBehindAccepted, "copies", copies, 1_500),
+    hunt(Bug::SourceBehindAccepted, "copies, lagging", copies_lagging, 4_000),
     hunt(Bug::CheckpointAfterCommit, "applying, calm", calm, 10),
-    hunt(Bug::CommitOutOfTurn, "applying, calm", calm, 10),
+    hunt(Bug::CommitOutOfTurn, "applying, calm", calm, 50),
     hunt(Bug::CommitUnguarded, "applying", faults, 200),
     hunt(Bug::GtidUseUnproven, "applying, calm", calm, 50),
     hunt(Bug::KeysIgnored, "applying, calm", calm, 10),
     hunt(Bug::LateRowsEarly, "applying, calm", calm, 10),
-    hunt(Bug::OtherUniqueKeysIgnored, "applying, calm", calm, 10),
+    hunt(Bug::OtherUniqueKeysIgnored, "applying, calm", calm, 100),
     hunt(Bug::ForeignKeysIgnored, "applying, calm", calm, 10),
     hunt(Bug::LastRowsLeftOut, "applying, calm", calm, 50),
     hunt(Bug::EpochIgnored, "applying", faults, 4_000),
     hunt(Bug::LostAnswerIsFailure, "applying", faults, 200),
-    hunt(Bug::LostAnswerRepeatsStatement, "applying", faults, 2_000),
+    hunt(Bug::LostAnswerRepeatsStatement, "applying", faults, 4_000),
     hunt(Bug::FirstStandsForAll, "applying", faults, 1_000),
     hunt(Bug::LostAnswerEndsXa, "applying", faults, 500),
     hunt(Bug::RefusedLoginIsFailure, "applying", faults, 200),
     hunt(Bug::SessionsKept, "applying, full", full, 50),
     hunt(Bug::RolledBackNotRetried, "applying", faults, 200),
     hunt(Bug::OlderTargetAccepted, "applying", faults, 500),
-    hunt(Bug::EarlierLifeAccepted, "applying, restarts", restarts, 2_000),
+    hunt(Bug::EarlierLifeAccepted, "applying, restarts", restarts, 8_000),
     hunt(Bug::SyncIgnored, "receiving", receiving::run, 50),
     hunt(Bug::PurgedTooEarly, "receiving", receiving::run, 50),
     hunt(Bug::NeverPurged, "receiving", receiving::run, 50),
@@ -79,7 +82,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::CutTransactionKept, "receiving", receiving::run, 50),
     hunt(Bug::DamageAccepted, "receiving", receiving::run, 50),
     hunt(Bug::UnknownEventLeftOut, "receiving", receiving::run, 50),
-    hunt(Bug::OtherHistoryAccepted, "chain", whole, 200),
+    hunt(Bug::OtherHistoryAccepted, "chain", whole, 1_000),
     hunt(Bug::NoServersKnown, "renaming", renaming::run, 200),
     hunt(Bug::BarrierIgnored, "chain", whole, 50),
     hunt(Bug::MarkOverGap, "chain", whole, 200),
@@ -97,7 +100,7 @@ const HUNTS: &[Hunt] = &[
     hunt(Bug::CopyUnlocked, "copies", copies, 200),
     hunt(Bug::ChunkUnlimited, "copies", copies, 50),
     hunt(Bug::CutChunkLast, "copies", copies, 50),
-    hunt(Bug::ChangesEndGuessed, "copies", copies, 200),
+    hunt(Bug::ChangesEndGuessed, "copies", copies, 1_500),
 ];
 
 /// Hunts that take too long for every change.

@@ -401,6 +401,20 @@ pub(crate) fn run(case: Case) {
     counted(case);
 }
 
+/// One run in which tables are copied again while the source, or what was the source before, lags. A seed
+/// that makes another world passes at once.
+pub(crate) fn run_lagging(case: Case) {
+    runtime().block_on(async {
+        let mut world = World::with(case, false, true);
+        let length = world.history.transactions.len();
+        let is_copied_again = world.copies.as_ref().is_some_and(|copies| !copies.is_first);
+        if is_copied_again && world.has_peer && world.promotion < length {
+            world.catches_up = 0.0;
+            Box::pin(world.run(0)).await;
+        }
+    });
+}
+
 /// Runs that once failed, by faults of the product.
 #[test]
 fn copies_that_once_failed() {

@@ -98,6 +98,8 @@ struct World {
     has_second: bool,
     /// The peer takes the writes from this transaction on.
     promotion: usize,
+    /// The chance, at each transaction, that the one that follows catches up by one.
+    catches_up: f64,
     kills: usize,
     clock: Arc<dyn Clock>,
     /// The clock of the sources.
@@ -180,6 +182,7 @@ impl World {
             has_peer,
             has_second,
             promotion,
+            catches_up: 0.4,
             kills: random.random_range(0..6).min(case.kills),
             clock,
             their_clock,
@@ -249,10 +252,11 @@ impl World {
                 }
                 _ => {}
             }
-            if at_peer < at_source && (has_everything || random.random_bool(0.4)) {
+            if at_peer < at_source && (has_everything || random.random_bool(self.catches_up)) {
                 commit(peer, at_peer).await;
                 at_peer += 1;
-            } else if at_source < at_peer && (has_everything || random.random_bool(0.4)) {
+            } else if at_source < at_peer && (has_everything || random.random_bool(self.catches_up))
+            {
                 commit(source, at_source).await;
                 at_source += 1;
             }
