@@ -338,3 +338,48 @@ async fn a_segment_is_lost_that_cannot_be_read_twice() {
     let (store, _) = RelayStore::open(options, &up_to(1)).expect("opens");
     assert_eq!(store.received(), &up_to(1));
 }
+
+/// Returns a closed store of the transactions 1 to 5, in a segment each; the header of one of these is damaged.
+async fn with_damaged_header(gno: usize) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("temp dir");
+    let (store, _) = RelayStore::open(options(directory.path()), &GtidSet::new()).expect("opens");
+    let mut inlet = store.inlet().expect("a thread");
+    let number = one_by_one(&store, &mut inlet).await[gno - 1];
+    drop((inlet, store));
+    let path = directory.path().join(segment(number));
+    let mut bytes = std::fs::read(&path).expect("readable");
+    bytes[0] ^= 0x20;
+    std::fs::write(&path, bytes).expect("writable");
+    directory
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_header_costs_no_other_segment_that_is_of_use() {
+    for (damaged, executed) in [(3, up_to(3)), (3, up_to(4)), (1, up_to(1))] {
+        let directory = with_damaged_header(damaged).await;
+        let look = || survey(&options(directory.path()), &executed).expect("readable");
+        let all = Some(RelaySurvey { received: up_to(5), follows: true });
+        assert_eq!(look(), all);
+        if damaged > 1 {
+            let resumed = RelayStore::resume(options(directory.path())).expect("opens");
+            assert!(resumed.is_none(), "without the target neither side counts");
+            assert_eq!(look(), all, "and nothing is deleted");
+        }
+        let (store, recovery) = reopen(directory.path(), &executed);
+        assert_eq!((recovery.dropped_segments, recovery.emptied_for), (1, None));
+        assert_eq!(*store.received(), up_to(5));
+        let mut reader = store.reader(executed.clone());
+        for gno in executed.count() + 1..=5 {
+            assert_eq!(read(&mut reader, SOON).await.map(|found| found.0), Some(gno));
+        }
+    }
+    // The target needs it, so what comes after it is of no use.
+    let directory = with_damaged_header(3).await;
+    let (store, recovery) = reopen(directory.path(), &up_to(1));
+    assert_eq!((recovery.dropped_segments, store.received()), (3, &up_to(2)));
+    // The last one was perhaps just being made.
+    let directory = with_damaged_header(5).await;
+    let resumed = RelayStore::resume(options(directory.path())).expect("opens");
+    let (store, recovery) = resumed.expect("has some");
+    assert_eq!((recovery.dropped_segments, store.received()), (1, &up_to(4)));
+}

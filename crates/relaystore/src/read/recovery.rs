@@ -28,8 +28,8 @@ pub struct Recovery {
     /// Transactions that begin in these bytes, as far as they can be read: usually the one that was
     /// being written.
     pub cut_transactions: GtidSet,
-    /// Segments dropped because their header was never completed, or because something before them
-    /// is missing.
+    /// Segments dropped because their header was never completed or is damaged, or because something before
+    /// them is missing.
     pub dropped_segments: usize,
     /// The transactions missing between the target and the
     /// store, which was emptied because of them.
@@ -157,19 +157,20 @@ fn empty(executed: GtidSet, report: Recovery) -> Recovered {
 }
 
 /// The headers of the segments that follow each other without a gap.
+#[derive(Default)]
 pub(crate) struct Headers {
     pub(crate) segments: BTreeMap<u64, Segment>,
     /// Segments before a gap that were purged.
     pub(crate) stale: Vec<u64>,
-    /// Segments after a gap, which can't be applied in order.
+    /// Segments whose header is damaged, and those after a gap, which can't be applied in order.
     pub(crate) doomed: Vec<u64>,
 }
 
 /// Reads the headers of a store whose target has `executed`. A crash in the middle of a purge may
-/// leave any of the purged files, so with a gap the target decides which side of it counts; while it
-/// is unknown, neither does.
+/// leave any of the purged files, and a damaged header is as good as a missing file. So with a gap the target
+/// decides which side of it counts; while it is unknown, neither does, and nothing is deleted.
 pub(crate) fn read_headers(files: &SegmentFiles, executed: Option<&GtidSet>) -> Result<Headers> {
-    let mut found = Headers { segments: BTreeMap::new(), stale: Vec::new(), doomed: Vec::new() };
+    let mut found = Headers::default();
     let mut numbers = files.numbers()?.into_iter();
     while let Some(number) = numbers.next() {
         let path = files.path(number);
@@ -179,23 +180,24 @@ pub(crate) fn read_headers(files: &SegmentFiles, executed: Option<&GtidSet>) -> 
             Ok(_) | Err(HeaderError::Damaged(_)) => None,
         };
         let Headers { segments, stale, doomed } = &mut found;
+        let Some(segment) = segment else {
+            doomed.push(number);
+            continue;
+        };
         let follows = segments.last_key_value().is_none_or(|(last, _)| last + 1 == number);
-        match (segment, executed) {
-            (Some(segment), _) if follows => {
+        match executed {
+            _ if follows => {
                 segments.insert(number, segment);
             }
-            (Some(segment), Some(executed)) if segment.header.previous.is_subset_of(executed) => {
+            Some(executed) if segment.header.previous.is_subset_of(executed) => {
                 stale.extend(std::mem::take(segments).into_keys());
                 segments.insert(number, segment);
             }
-            (Some(_), None) => {
-                segments.clear();
-                return Ok(found);
-            }
-            _ => {
+            Some(_) => {
                 doomed.push(number);
                 doomed.extend(numbers.by_ref());
             }
+            None => return Ok(Headers::default()),
         }
     }
     Ok(found)
