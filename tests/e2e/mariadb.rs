@@ -253,6 +253,51 @@ async fn a_definition_cut_off_on_mariadb_is_for_the_operator_to_decide() {
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
 }
 
+/// A crash leaves an entry, and the channel begins again on a new copy.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_of_an_earlier_channel_keeps_no_new_one_on_mariadb() {
+    let (source, target) = pair(&SHARED_COLLATION);
+    let statements = [
+        "CREATE DATABASE d",
+        "CREATE TABLE d.t (id INT PRIMARY KEY)",
+        "INSERT INTO d.t VALUES (1)",
+        "CREATE DATABASE e",
+    ];
+    run(&source, &statements).await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let executed = source.gtid_executed().await;
+    let (server, numbers) = executed.split_once(':').expect("a set");
+    let last = format!("{server}:{}", numbers.rsplit('-').next().expect("a number"));
+    let of_another_source = "3e11fa47-71ca-11e1-9e33-c80aa9429562:57";
+    let begin_again = async |entry: &str| {
+        assert!(daemon.terminate().success());
+        std::fs::remove_dir_all(daemon.state_dir().join("test/relay")).expect("removed");
+        let left = "INSERT INTO csa.statement (channel, gtid, started_at) VALUES ('test',";
+        target
+            .exec(&format!(
+                "DROP DATABASE d; DELETE FROM csa.checkpoint; {left}'{entry}',NOW(6))"
+            ))
+            .await;
+        daemon.start_again();
+    };
+    target.exec("DROP DATABASE e").await;
+    begin_again(of_another_source).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target).await;
+    // Its own source has this transaction, but it is not the turn of its statement, which took effect.
+    begin_again(&last).await;
+    let (why, skip) = (failed(&daemon).await, format!("csa-daemon skip {last} --channel test"));
+    assert!(why.contains(&skip) && !why.contains("SET executed=1"), "{why}");
+    daemon.commanded(&["skip", &last]);
+    if daemon.status()["channels"][0]["state"] == "failed" {
+        daemon.commanded(&["restart"]);
+    }
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target).await;
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
+}
+
 /// The operator runs each statement by hand, or leaves it out, and skips it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_mariadb_would_do_otherwise_stops_the_channel() {

@@ -81,21 +81,19 @@ pub enum Error {
     #[error(
         "transaction {gtid}: the daemon or the target stopped during its statement, and the target has \
          no record of whether the statement took effect. Compare its definition with the source's. If \
-         it took effect, run on the target: {by_hand}UPDATE csa.statement SET executed=1 WHERE \
-         channel='{channel}'; if not: {by_hand}DELETE FROM csa.statement WHERE channel='{channel}'. \
-         Then start the channel"
+         it took effect, {if_done}; if not, run on the target: {by_hand}DELETE FROM csa.statement WHERE \
+         channel='{channel}'. Then start the channel"
     )]
-    InDoubt { gtid: String, channel: String, by_hand: &'static str },
+    InDoubt { gtid: String, channel: String, by_hand: &'static str, if_done: String },
     /// Rows that can't be rolled back were being written.
     #[error(
         "transaction {gtid}: the daemon or the target stopped while its rows were written to tables \
          that are not transactional on the target: none, some or all of them may be there. Compare them \
          with those that the source has logged (mysqlbinlog -vv --include-gtids={gtid}), and complete or \
-         remove them. If they are complete, run \
-         on the target: {by_hand}UPDATE csa.statement SET executed=1 WHERE channel='{channel}'; if none is \
-         there: {by_hand}DELETE FROM csa.statement WHERE channel='{channel}'. Then start the channel"
+         remove them. If they are complete, {if_done}; if none is there, run on the target: {by_hand}DELETE FROM \
+         csa.statement WHERE channel='{channel}'. Then start the channel"
     )]
-    HalfDone { gtid: String, channel: String, by_hand: &'static str },
+    HalfDone { gtid: String, channel: String, by_hand: &'static str, if_done: String },
     /// Another session holds the channel for now: another daemon's, or one that this daemon left behind.
     #[error("channel {channel}: {what}")]
     Held { channel: String, what: String, by_another: bool },
@@ -418,8 +416,14 @@ mod tests {
         for (is_logged, beginning) in [(true, ""), (false, "SET sql_log_bin=0; ")] {
             let by_hand = crate::ownership::bookkeeping::by_hand(is_logged);
             let (gtid, channel) = ("g:1".to_owned(), "c".to_owned());
-            let in_doubt = Error::InDoubt { gtid: gtid.clone(), channel: channel.clone(), by_hand };
-            let half_done = Error::HalfDone { gtid, channel, by_hand };
+            let if_done = crate::ownership::intent::if_done(&channel, by_hand);
+            let in_doubt = Error::InDoubt {
+                gtid: gtid.clone(),
+                channel: channel.clone(),
+                by_hand,
+                if_done: if_done.clone(),
+            };
+            let half_done = Error::HalfDone { gtid, channel, by_hand, if_done };
             for text in [in_doubt.to_string(), half_done.to_string()] {
                 for statement in
                     ["UPDATE csa.statement SET executed=1", "DELETE FROM csa.statement"]

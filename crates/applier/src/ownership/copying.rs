@@ -20,7 +20,7 @@ use tracing::info;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ownership::bookkeeping::{self, RELOAD, by_hand, has_table};
-use crate::ownership::{channel_record, checkpoint, locks};
+use crate::ownership::{channel_record, checkpoint, intent, locks};
 use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
 use crate::server::target::Target;
@@ -397,6 +397,8 @@ impl CopyClaim {
     }
 
     async fn add_checkpoint(&mut self, executed: &GtidSet) -> Result<()> {
+        // What the statement changed is not in tables that were made since.
+        intent::forget(&mut self.session, &self.channel, &GtidSet::new()).await?;
         let base = Checkpoint {
             sequence: Sequence::default(),
             executed: executed.clone(),

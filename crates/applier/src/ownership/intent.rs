@@ -44,6 +44,15 @@ pub(crate) async fn begun(session: &mut Session, channel: &str) -> Result<Option
     Ok(rows.first().and_then(|gtid| gtid.parse().ok()))
 }
 
+/// Removes the entry of a transaction that `source` does not have. An earlier channel of this name left it, and the first
+/// statement of a new one would stop at it.
+pub(crate) async fn forget(session: &mut Session, channel: &str, source: &GtidSet) -> Result<()> {
+    match begun(session, channel).await? {
+        Some(gtid) if !source.contains(&gtid) => session.run(withdraw(channel)).await.map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// The state of the channel's next statement; `executed` has everything up to it and the statement
 /// itself.
 ///
@@ -68,12 +77,23 @@ pub(crate) async fn find(
             session.run(withdraw(channel)).await?;
             Ok(Intent::None)
         }
-        Some((known, _)) => Err(Error::InDoubt {
-            gtid: known,
-            channel: channel.to_owned(),
-            by_hand: bookkeeping::by_hand(session.logs()),
-        }),
+        Some((known, _)) => {
+            let by_hand = bookkeeping::by_hand(session.logs());
+            let if_done = match known == gtid {
+                true => if_done(channel, by_hand),
+                // Marked as executed, it would be in the way of this one all the same.
+                false => format!("run: csa-daemon skip {known} --channel {channel}"),
+            };
+            Err(Error::InDoubt { gtid: known, channel: channel.to_owned(), by_hand, if_done })
+        }
     }
+}
+
+/// Returns how an operator says that the transaction of the entry, whose turn it is, took effect.
+pub(crate) fn if_done(channel: &str, by_hand: &str) -> String {
+    format!(
+        "run on the target: {by_hand}UPDATE csa.statement SET executed=1 WHERE channel='{channel}'"
+    )
 }
 
 /// Adds the entry of a statement that is about to run.

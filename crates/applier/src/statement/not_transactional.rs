@@ -84,8 +84,8 @@ impl Parts {
         if !under_source || !session.has_executed(gtid).await? {
             let known = intent::find(session, &channel, gtid, &group.executed_after).await;
             let known = known.map_err(|error| match error {
-                Error::InDoubt { gtid, channel, by_hand } => {
-                    Error::HalfDone { gtid, channel, by_hand }
+                Error::InDoubt { gtid, channel, by_hand, if_done } => {
+                    Error::HalfDone { gtid, channel, by_hand, if_done }
                 }
                 other => other,
             })?;
@@ -151,8 +151,12 @@ impl Parts {
         match error.code() {
             Some(code) if error.class().is_failure() => {
                 let by_hand = bookkeeping::by_hand(session.logs());
-                let half_done =
-                    Error::HalfDone { gtid: gtid.to_owned(), channel: channel.clone(), by_hand };
+                let half_done = Error::HalfDone {
+                    gtid: gtid.to_owned(),
+                    channel: channel.clone(),
+                    by_hand,
+                    if_done: intent::if_done(channel, by_hand),
+                };
                 let mut message = error.server_text();
                 message.push(&format!("; {half_done}"));
                 let of = group.transactions.first().map(tables_of).unwrap_or_default();

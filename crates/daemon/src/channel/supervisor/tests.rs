@@ -124,6 +124,7 @@ async fn a_skip_that_waits_for_its_target_gives_way_to_whatever_ends_the_channel
             gtid: gtid().to_string(),
             channel: "orders".to_owned(),
             by_hand: "",
+            if_done: String::new(),
         };
         channel.watch.failed(&by_hand.into());
         let channel = Arc::new(channel);
