@@ -173,10 +173,14 @@ async fn a_copy_of_a_source_that_was_reset_passes_over_no_definition() {
     }
     let made = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name='d'";
     assert_eq!(target.value::<u64>(made).await, 0, "nothing is copied");
-    // The way that the errors name.
+    // The way that the errors name; the source has been a target of an earlier channel.
+    let uuid: String = source.value("SELECT @@GLOBAL.server_uuid").await;
     target.exec(reset).await;
+    target.exec(&format!("INSERT INTO csa.target_server VALUES ('test', '{uuid}')")).await;
     let said = copy();
     assert_eq!(said.code, Some(0), "{said:?}");
+    let targets = format!("SELECT COUNT(*) FROM csa.target_server WHERE server_uuid='{uuid}'");
+    assert_eq!(target.value::<u64>(&targets).await, 0, "it is none of this channel");
     daemon.start_again();
     // One transaction was there before.
     insert(&source, 100..100 + number - 2).await;

@@ -151,6 +151,7 @@ impl Taking<'_> {
                 if let Some(source) = source_executed {
                     intent::forget(session, channel, source).await?;
                 }
+                target_servers::forget(session, channel, claim.source_uuid).await?;
                 first
             }
         };

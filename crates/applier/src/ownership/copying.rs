@@ -11,7 +11,7 @@ mod notes;
 
 use std::time::Duration;
 
-use csa_provider::binlog::GtidSet;
+use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::seams::unhurried;
 use csa_provider::sql_text::quote;
@@ -20,7 +20,7 @@ use tracing::info;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ownership::bookkeeping::{self, RELOAD, by_hand, has_table};
-use crate::ownership::{channel_record, checkpoint, intent, locks};
+use crate::ownership::{channel_record, checkpoint, intent, locks, target_servers};
 use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
 use crate::server::target::Target;
@@ -145,12 +145,14 @@ impl CopyClaim {
         unfinished(&mut self.session, &self.channel).await
     }
 
-    /// Notes tables before they are made, in place of those of an earlier copy.
+    /// Notes tables before they are made, in place of those of an earlier copy, and that their source is no target of the
+    /// channel any more.
     ///
     /// # Errors
     /// See [`Self::unfinished`].
-    pub async fn note(&mut self, tables: &[CopiedTable]) -> Result<()> {
+    pub async fn note(&mut self, tables: &[CopiedTable], source: Option<Uuid>) -> Result<()> {
         self.session.run("BEGIN").await?;
+        target_servers::forget(&mut self.session, &self.channel, source).await?;
         self.delete("copy").await?;
         for tables in tables.chunks(1000) {
             let channel = quote(&self.channel);

@@ -37,6 +37,26 @@ pub(crate) async fn read_all(session: &mut Session) -> Result<Vec<(String, Uuid)
     rows.into_iter().map(server).collect()
 }
 
+/// Removes the source of a channel that begins. An earlier channel of this name had it as a target, and what it makes is
+/// not the target's own any more: whoever takes its place as the source has to have that.
+pub(crate) async fn forget(
+    session: &mut Session,
+    channel: &str,
+    source: Option<Uuid>,
+) -> Result<()> {
+    if let Some(source) = source
+        && bookkeeping::has_table(session, TABLE).await?
+    {
+        let channel = quote(channel);
+        session
+            .run(format!(
+                "DELETE FROM csa.target_server WHERE channel={channel} AND server_uuid='{source}'"
+            ))
+            .await?;
+    }
+    Ok(())
+}
+
 /// Adds the present server, and its group, to those that `known` names, and to the table.
 pub(crate) async fn note(
     session: &mut Session,

@@ -88,7 +88,7 @@ impl<'a> Copying<'a> {
         report.observer.begins_after(&begun.executed);
         report.show(CopyStep::Tables, &begun.plan, None);
         let names: Vec<_> = begun.plan.tables.keys().cloned().map(Into::into).collect();
-        claim.note(&names).await?;
+        claim.note(&names, source_uuid.parse().ok()).await?;
         let tables = async {
             for statement in &begun.definitions.before {
                 writer.run(statement).await?;
