@@ -140,6 +140,47 @@ async fn a_new_copy_of_a_source_that_was_set_back_has_nothing_of_the_old_history
     compare(&source, &target).await;
 }
 
+/// The source has fewer transactions than were received, and the copy is made without the daemon.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_by_other_means_gets_nothing_of_the_history_that_its_source_lost() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = Daemon::builder(&source, &target).set("relay.sync", "transaction").start();
+    insert(&source, 0..10).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    saved(&source).await;
+    insert(&source, 10..20).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let last = source.gtid_executed().await;
+    assert!(daemon.terminate().success());
+    source.stop();
+    source.put_back_data();
+    source.restart();
+    // As a clone or a dump does it.
+    target.exec("DROP DATABASE d; DROP DATABASE csa; RESET BINARY LOGS AND GTIDS").await;
+    let rows = (0..10).map(|id| format!("({id})")).collect::<Vec<_>>().join(",");
+    let copied = source.gtid_executed().await;
+    target
+        .exec(&format!(
+            "SET sql_log_bin=0; CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY); \
+             INSERT INTO d.t VALUES {rows}; SET GLOBAL gtid_purged='{copied}'"
+        ))
+        .await;
+    let error = daemon.start_refused().await;
+    let gno = last.rsplit('-').next().expect("a number");
+    for words in ["10 transactions", &format!("-{gno}"), "set back", "state_dir/test/relay"] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    let rows: u64 = target.value("SELECT COUNT(*) FROM d.t").await;
+    assert_eq!(rows, 10, "nothing of the old history is there");
+    // The way that the error names.
+    std::fs::remove_dir_all(daemon.state_dir().join("test/relay")).expect("removed");
+    daemon.start_again();
+    insert(&source, 2000..2030).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 /// The target has executed definitions under GTIDs that a source gives again once it was reset.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_source_that_was_reset_passes_over_no_definition() {

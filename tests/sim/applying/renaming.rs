@@ -77,6 +77,7 @@ impl Channel {
             channels: &target.channels,
             // Each name has a relay store of its own.
             relayed: &GtidSet::new(),
+            is_relay_kept: false,
         };
         position.check(|_| SharedTables::Table("app.log".to_owned())).map(drop)
     }

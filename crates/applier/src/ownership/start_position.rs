@@ -50,6 +50,8 @@ pub struct StartPosition<'a> {
     pub channels: &'a [ChannelRecord],
     /// Transactions that this channel's relay store has received.
     pub relayed: &'a GtidSet,
+    /// The relay store follows the place where the channel starts, so the transactions in it are applied.
+    pub is_relay_kept: bool,
 }
 
 impl StartPosition<'_> {
@@ -219,6 +221,7 @@ impl StartPosition<'_> {
         {
             return Err(self.beside(other, last, &applied, &again, &passed_over, table));
         }
+        self.has_received_this_history(start, source)?;
         if *self.start == StartFrom::Target && self.gtids != TargetGtids::Source {
             self.is_a_copy(source)?;
             self.is_not_behind_the_relay_store(source)?;
@@ -303,6 +306,29 @@ impl StartPosition<'_> {
         ))
     }
 
+    /// Refuses a relay store of another history, because it is applied before reception compares the two. The target's own
+    /// transactions that came back are left out, and no source has to have those.
+    fn has_received_this_history(&self, start: &GtidSet, source: &GtidSet) -> Result<(), String> {
+        if !self.is_relay_kept {
+            return Ok(());
+        }
+        let lacking = self.relayed.difference(start).difference(source);
+        let lacking = lacking.difference(&self.target.of_servers(|uuid| self.is_own(uuid)));
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let Self { channel, address, .. } = self;
+        Err(format!(
+            "channel {channel:?} has no checkpoint on target {address}, and its relay store has {} that the source does \
+             not have: {}. They would be applied there. If the source is a replica that will have them, delete nothing, and \
+             restart the channel once it has them. If it was set back or reset, or is another server than the one they are \
+             from: csa-daemon stop --channel {channel} --receiving; delete the channel's relay store \
+             (state_dir/{channel}/relay); csa-daemon restart --channel {channel}",
+            transactions(lacking.count()),
+            shown(&lacking),
+        ))
+    }
+
     /// Nothing says how much of what the channel has received is applied, and "source" would pass over the rest.
     fn has_not_run(&self, source: &GtidSet) -> Result<(), String> {
         let received = self.relayed.intersection(source);
@@ -363,7 +389,8 @@ impl StartPosition<'_> {
              the target's gtid_executed lacks: {}. Was the schema csa dropped there? Those that \
              were applied would be applied a second time. If the target is a copy that holds none \
              of them: applier.start_from = \"{}\"; if it holds all: applier.start_from = \"{}\"; \
-             else copy the source again",
+             if the source was set back or reset since: delete the channel's relay store \
+             (docs/provisioning.md#copy-again); else copy the source again",
             transactions(again.count()),
             shown(&again),
             shown(&self.target.intersection(source)),

@@ -32,6 +32,7 @@ struct Case {
     target: &'static str,
     channels: Vec<ChannelRecord>,
     relayed: &'static str,
+    is_relay_kept: bool,
     shared: SharedTables,
 }
 
@@ -46,6 +47,7 @@ impl Default for Case {
             target: "",
             channels: Vec::new(),
             relayed: "",
+            is_relay_kept: true,
             shared: SharedTables::Unknown,
         }
     }
@@ -66,6 +68,7 @@ impl Case {
             target_uuids: &OWN.parse().into_iter().collect(),
             channels: &self.channels,
             relayed: &set(self.relayed),
+            is_relay_kept: self.is_relay_kept,
         };
         position.check(|_| self.shared.clone())
     }
@@ -247,7 +250,29 @@ fn what_was_received_before_may_have_been_applied() {
     // Left in the file from the first start, "source" would leave out the backlog.
     let late = Case { start: StartFrom::Source, ..dropped };
     late.refused(&["csa dropped", "80 transactions", "passed over", "relay store"]);
-    Case { relayed: "B:1-9", ..late }.starts();
+    Case { relayed: "B:1-9", is_relay_kept: false, ..late }.starts();
+}
+
+#[test]
+fn what_was_received_of_another_history_is_applied_to_no_copy() {
+    let lacking = ["20 transactions", "A:101-120", "does not have", "would be applied"];
+    let ways = ["stop --channel new --receiving", "state_dir/new/relay", "delete nothing"];
+    let cloned = Case { target: "A:1-100", relayed: "A:1-120", ..Case::default() };
+    for gtids in [TargetGtids::Own, TargetGtids::Mirror, TargetGtids::Source] {
+        for start in [StartFrom::Target, StartFrom::Source, at("A:1-100")] {
+            let case = Case { gtids, start, ..cloned.clone() };
+            case.refused(&lacking);
+            case.refused(&ways);
+        }
+    }
+    // The name had another source before, which was empty when the channel began.
+    Case { relayed: "B:1-9", ..cloned.clone() }.refused(&["9 transactions", B, "another server"]);
+    // It is emptied when it is opened.
+    Case { is_relay_kept: false, ..cloned.clone() }.starts();
+    Case { channels: vec![record("new", "A:1-100")], ..cloned.clone() }.starts();
+    // What the target itself made comes back and is left out, and no source has to have that.
+    let own = Case { target: "A:1-100,T:1-9", relayed: "A:1-100,T:3-5", ..cloned };
+    Case { start: at("A:1-100"), ..own }.starts();
 }
 
 #[test]

@@ -18,13 +18,13 @@ pub(super) struct StartKnowledge {
     /// `None` where the source decides.
     pub(super) known: Option<Known>,
     /// Everything received into the relay store, including what has been purged from it.
-    relayed: GtidSet,
+    relayed: RelaySurvey,
 }
 
 impl StartKnowledge {
     /// Returns everything received into the relay store.
     pub(super) const fn relayed(&self) -> &GtidSet {
-        &self.relayed
+        &self.relayed.received
     }
 
     /// Includes the relay store: what it holds, the source may have purged.
@@ -45,7 +45,7 @@ impl StartKnowledge {
             }
             Known { received, foreign: target.foreign(&settings.name) }
         });
-        Self { known, relayed: found.received }
+        Self { known, relayed: found }
     }
 }
 
@@ -102,7 +102,8 @@ pub(super) fn check(
         target_uuids: &target.own_uuids,
         channels: &target.channels,
         // A copy begins after what its source has, and empties the store.
-        relayed: if settings.copies_first { &none } else { &standing.relayed },
+        relayed: if settings.copies_first { &none } else { standing.relayed() },
+        is_relay_kept: standing.relayed.follows,
     };
     position.check(|other| shared(settings, target, other))
 }
