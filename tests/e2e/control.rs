@@ -274,6 +274,37 @@ async fn settings_change_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_throttled_channel_comes_to_rest_once_what_runs_is_committed() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    source.exec("INSERT INTO d.t VALUES (1, 0)").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.commanded(&["set", "throttle", "1"]);
+    for (rest, back) in [("pause", "resume"), ("stop", "restart")] {
+        let mut lock = target.conn().await;
+        lock.query_drop("BEGIN; UPDATE d.t SET v = -1").await.expect("a lock");
+        // In one packet: the rate holds something back while the first group waits.
+        source.exec(&"UPDATE d.t SET v = v + 1;".repeat(20)).await;
+        let waits = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
+        eventually("a group waits", DRAIN, async || target.value::<u64>(waits).await > 0).await;
+        let release = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            lock.query_drop("ROLLBACK").await.expect("let go");
+        });
+        // It fails where what runs does not end within `stop_timeout`.
+        daemon.commanded(&[rest]);
+        release.await.expect("let go");
+        assert!(number(&view(&daemon), "backlog_transactions") > 0.0, "nothing was held back");
+        daemon.commanded(&[back]);
+        wait_state(&daemon, 0, "running").await;
+    }
+    daemon.commanded(&["set", "throttle", "0"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_relay_store_is_looked_into_and_values_are_shown_only_on_request() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d").await;

@@ -245,7 +245,8 @@ impl<O: CommitObserver> Applier<O> {
             self.workers.shared.commits.may_begin(false);
             self.throttle.spend(allowed - self.scheduler.allowance());
             let held_back = !resting && self.scheduler.allowance() == 0;
-            self.workers.shared.status.throttled(held_back && self.scheduler.waiting().0 > 0);
+            let is_throttled = held_back && self.scheduler.waiting().0 > 0;
+            self.workers.shared.status.throttled(is_throttled);
             // With nothing running no formed group is left: `hand_out` would have begun it.
             if self.workers.running.is_empty() {
                 if stop.is_cancelled() || self.scheduler.is_at_end() {
@@ -256,7 +257,9 @@ impl<O: CommitObserver> Applier<O> {
                     return Ok(());
                 }
             }
-            self.wait(stop).await?;
+            // At rest nothing is earned, so that the next check would be due for good.
+            let next_check = self.throttle.next().filter(|_| is_throttled);
+            self.wait(stop, next_check).await?;
         }
     }
 
@@ -301,14 +304,14 @@ impl<O: CommitObserver> Applier<O> {
         Ok(())
     }
 
-    async fn wait(&mut self, stop: &CancellationToken) -> Result<()> {
+    /// Waits for something to do. The throttle lets more begin at `next_check`; `None` if it holds nothing back.
+    async fn wait(&mut self, stop: &CancellationToken, next_check: Option<Instant>) -> Result<()> {
         // Here, when everything that has arrived is on its way.
         self.keep_up().await?;
         let generation = self.workers.shared.generation.clone();
         let mut is_suspect = false;
         let hungry = !self.arrivals.ended && !self.scheduler.is_full();
         let busy = !self.workers.running.is_empty();
-        let throttled = self.throttle.next().filter(|_| self.scheduler.waiting().0 > 0);
         // In a fixed order, so that a simulation can repeat a run; the rare ones first, which can't keep the
         // others from their turn.
         tokio::select! {
@@ -320,7 +323,7 @@ impl<O: CommitObserver> Applier<O> {
                 self.resolve_lock_inversion().await;
                 self.upkeep.look_at = Instant::now() + lock_inversion::INTERVAL;
             }
-            () = sleep_until(throttled), if throttled.is_some() => {}
+            () = sleep_until(next_check), if next_check.is_some() => {}
             finished = self.workers.running.join_next(), if busy => {
                 if let Some(finished) = finished {
                     self.finished(finished)?;

@@ -1,6 +1,7 @@
 //! A daemon from the source to the target, as `crates/daemon` puts it together.
 
 use std::convert::Infallible;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -340,14 +341,16 @@ impl<'a> Daemon<'a> {
         self.until.set(None).expect("no end is past");
     }
 
-    /// An operator pauses the applier now and then.
+    /// An operator pauses the applier now and then. A rate beside it must not keep it from its rest.
     async fn pauses(&self) -> Infallible {
         let mut random = StdRng::seed_from_u64(self.world.case.seed ^ 0x9a05e);
         let left = [0, 0, 2][random.random_range(0..3)];
         for _ in 0..left {
             for paused in [true, false] {
                 sleep(Duration::from_millis(random.random_range(0..10_000))).await;
-                self.tuning.send_modify(|tuning| tuning.paused = paused);
+                let throttle = NonZeroU32::new(1).filter(|_| paused);
+                self.tuning
+                    .send_modify(|tuning| (tuning.paused, tuning.throttle) = (paused, throttle));
             }
         }
         std::future::pending().await
