@@ -1,7 +1,7 @@
 //! One store with several appliers one after another, and a store that is filled before the target
 //! is known.
 
-use csa_provider::binlog::GtidSet;
+use csa_provider::binlog::{Gtid, GtidSet, Tag, Uuid};
 use csa_provider::source::TransactionSink as _;
 
 use crate::disk::*;
@@ -237,6 +237,40 @@ async fn released_segments_stay_until_they_are_archived() {
     store.note_archived(&up_to(40));
     store.give_up_unarchived();
     assert_eq!(store.usage().segments, segments);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_the_target_has_keeps_nothing_from_being_purged() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let archived = RelayStoreOptions { archived: true, ..options(directory.path()) };
+    let own = Gtid { uuid: Uuid::from_bytes([9; 16]), tag: Tag::untagged(), gno: 6 };
+    let executed = |last| {
+        let mut set = up_to(last);
+        set.add(&own);
+        set
+    };
+    // The second time it is new, and from then on the headers show it.
+    for (before, last) in [(up_to(0), 20), (executed(20), 40), (executed(40), 60)] {
+        let (store, _) = RelayStore::open(archived.clone(), &before).expect("opens");
+        let mut inlet = store.inlet().expect("a thread");
+        write(&mut inlet, (last - 19..=last).map(|gno| (gno, body()))).await;
+        inlet.stored().await;
+        let all = if last == 20 { up_to(20) } else { executed(last) };
+        assert!(store.restart_after(&all), "{last}");
+        let segments = store.usage().segments;
+        store.note_archived(&up_to(last - 10));
+        let kept = store.usage().segments;
+        assert!((2..segments).contains(&kept), "{last}: {kept} of {segments}");
+        let mut reader = store.reader(executed(last - 10));
+        assert_eq!(read(&mut reader, SOON).await.map(|(gno, _)| gno), Some(last - 9));
+        // All but a part of the last segment.
+        store.note_archived(&up_to(last - 1));
+        assert!(store.usage().segments < kept, "{last}");
+        if last > 20 {
+            store.note_archived(&up_to(last));
+            assert_eq!(store.usage().segments, 1, "{last}");
+        }
+    }
 }
 
 /// A store says which transaction it was given last, so that the source can be asked for it again.

@@ -267,9 +267,11 @@ impl RelayStore {
     /// was opened, now or earlier: reception has passed them over.
     #[must_use]
     pub fn passed_over(&self) -> GtidSet {
-        let state = self.shared.state.lock();
+        self.passed_over_in(&self.shared.state.lock())
+    }
+
+    fn passed_over_in(&self, state: &StoreState) -> GtidSet {
         let mut passed = segments::passed_over(&state.segments);
-        drop(state);
         passed.union(&self.only_on_target);
         passed
     }
@@ -287,8 +289,11 @@ impl RelayStore {
     /// while it deletes segments.
     pub fn note_archived(&self, archived: &GtidSet) {
         let mut state = self.shared.state.lock();
+        // No reader hands these out, so that no archive gets them from here.
+        let mut all = self.passed_over_in(&state);
+        all.union(archived);
         let StoreState { segments, end, received, .. } = &*state;
-        let position = segments::released(segments, *end, received, archived);
+        let position = segments::released(segments, *end, received, &all);
         let passed = match &mut state.archived {
             Some(archived) => archived,
             None => &mut state.released,
