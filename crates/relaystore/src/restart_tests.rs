@@ -1,8 +1,9 @@
 //! One store with several appliers one after another, and a store that is filled before the target
 //! is known.
 
-use csa_provider::binlog::{Gtid, GtidSet, Tag, Uuid};
-use csa_provider::source::TransactionSink as _;
+use csa_provider::binlog::{ChecksumAlgorithm, Gtid, GtidSet, RawEvent, Tag, Uuid};
+use csa_provider::source::{Placement, TransactionSink as _};
+use csa_provider::test_util::format_description_of;
 
 use crate::disk::*;
 use crate::opening::*;
@@ -271,6 +272,44 @@ async fn what_only_the_target_has_keeps_nothing_from_being_purged() {
             assert_eq!(store.usage().segments, 1, "{last}");
         }
     }
+}
+
+/// The source sends it with a new file, after the transaction that has filled the segment.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_format_description_at_the_end_of_a_segment_holds_no_room() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let limited = RelayStoreOptions { space_limit: 6000, ..options(directory.path()) };
+    {
+        let (store, _) = RelayStore::open(limited.clone(), &GtidSet::new()).expect("opens");
+        let mut inlet = store.inlet().expect("a thread");
+        write(&mut inlet, [(1, vec![4000])]).await;
+        let format = format_description_of(b"9.7.5").raw().clone();
+        let format = RawEvent::trusted(format, ChecksumAlgorithm::Crc32).expect("well-formed");
+        inlet.append(format, Placement::Outside).await.expect("room");
+        for (event, placement) in transaction(2, &[100]) {
+            inlet.append(event, placement).await.expect("room");
+        }
+        inlet.stored().await;
+        let mut reader = store.reader(up_to(1));
+        let second = reader.next(SOON).await.expect("undamaged").expect("there").start;
+        assert!(second.segment > 1, "{second:?}");
+        drop((inlet, reader, store));
+        // A daemon is killed before the second is whole.
+        RelayStore::discard_from(&limited, second).expect("cut");
+    }
+    let (store, _) = RelayStore::open(limited, &GtidSet::new()).expect("opens");
+    assert_eq!(store.received(), &up_to(1));
+    let mut inlet = store.inlet().expect("a thread");
+    let mut reader = store.reader(GtidSet::new());
+    let first = reader.next(SOON).await.expect("undamaged").expect("there");
+    store.release(first.end);
+    // It takes more than the first leaves, and is alone.
+    let (sent, second) = tokio::join!(
+        tokio::time::timeout(SOON, write(&mut inlet, [(2, vec![4000])])),
+        read(&mut reader, SOON),
+    );
+    assert_eq!((sent, second.map(|(gno, _)| gno)), (Ok(()), Some(2)));
+    assert_eq!(store.usage().waiting, None);
 }
 
 /// A store says which transaction it was given last, so that the source can be asked for it again.

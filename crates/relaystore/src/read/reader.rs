@@ -27,6 +27,8 @@ const PEEK: usize = 512;
 pub struct RelayReader {
     shared: Arc<Shared>,
     position: RelayPosition,
+    /// End of the last transaction in this segment that was read or skipped.
+    transactions_end: u64,
     /// Transactions to skip.
     executed: GtidSet,
     format: Option<Arc<FormatDescription>>,
@@ -57,6 +59,7 @@ impl RelayReader {
         let mut reader = Self {
             shared,
             position: RelayPosition { segment: 0, offset: 0 },
+            transactions_end: 0,
             executed,
             format: None,
             ordinal: 0,
@@ -250,8 +253,7 @@ impl RelayReader {
         {
             return Ok(Found::Unwritten);
         }
-        self.ordinal += 1;
-        self.cumulative_bytes += event_bytes;
+        self.passed(event_bytes);
         if skip {
             return Ok(Found::Executed);
         }
@@ -343,7 +345,7 @@ impl RelayReader {
     fn has_more(&mut self) -> Result<bool> {
         loop {
             let shared = Arc::clone(&self.shared);
-            let state = shared.state.lock();
+            let mut state = shared.state.lock();
             // Under this lock: its segment may be purged as soon as it is whole and committed.
             if self.pass_followed() {
                 continue;
@@ -364,6 +366,10 @@ impl RelayReader {
                     let header = &segment.header;
                     self.read_so_far() == (header.transactions_before, header.bytes_before)
                 });
+                // A start knows only the segment's length, which may include a format description at its end.
+                if all_read && let Some(segment) = state.segments.get_mut(&self.position.segment) {
+                    segment.transactions_end = self.transactions_end;
+                }
                 drop(state);
                 if !all_read && !is_purged {
                     let what = "segment ends before its last transaction";
@@ -381,16 +387,23 @@ impl RelayReader {
         let is_whole = |followed: &mut Arc<Followed>| followed.seen().outcome == Outcome::Whole;
         let Some(followed) = self.followed.take_if(is_whole) else { return false };
         self.position.offset = followed.seen().end;
-        self.ordinal += 1;
-        self.cumulative_bytes += followed.event_bytes();
+        self.passed(followed.event_bytes());
         self.ahead.clear();
         true
+    }
+
+    /// Counts a whole transaction that ends at the position.
+    fn passed(&mut self, event_bytes: u64) {
+        self.ordinal += 1;
+        self.cumulative_bytes += event_bytes;
+        self.transactions_end = self.position.offset;
     }
 
     fn enter_segment(&mut self, number: u64) {
         let state = self.shared.state.lock();
         let Some(segment) = state.segments.get(&number) else { return };
         self.position = RelayPosition { segment: number, offset: segment.header_len };
+        self.transactions_end = segment.header_len;
         self.ordinal = segment.header.transactions_before;
         self.cumulative_bytes = segment.header.bytes_before;
         if let Some(format) = &segment.header.format {

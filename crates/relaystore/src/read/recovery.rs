@@ -223,8 +223,8 @@ pub(crate) fn read_header(
         header,
         header_len: header_len as u64,
         len,
-        // The exact value is unknown before a scan. A format description at the end of a segment is
-        // rare; it is released with the next transaction.
+        // The exact value is unknown before a scan, or before a reader has passed the segment: a format
+        // description may be at its end.
         transactions_end: len,
         unwritten: None,
     }))
