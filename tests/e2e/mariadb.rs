@@ -181,6 +181,19 @@ async fn a_later_group_lets_an_earlier_one_pass_on_mariadb() {
     inversion.ends_equal().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_group_lets_one_pass_that_waits_for_its_table_on_mariadb() {
+    let (source, target) = pair(&SHARED_COLLATION);
+    let mut inversion = Inversion::between(source, target).await;
+    inversion.first_group().await;
+    inversion.transaction("INSERT INTO i.t VALUES (5,50)").await;
+    inversion.gap_taken("t").await;
+    inversion.table_wanted("t").await;
+    // Far less than the daemon's `lock_wait_timeout` of a minute.
+    inversion.release_within(Duration::from_secs(10)).await;
+    inversion.ends_equal().await;
+}
+
 /// The grants that docs/provisioning.md has.
 const GRANT: &str = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, \
     TRIGGER, PROCESS ON *.* TO 'small'@'%'";

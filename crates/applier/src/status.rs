@@ -267,6 +267,11 @@ impl ApplierStatus {
         self.view.lock().lock_holders = connections;
     }
 
+    /// Returns true if the last lookup has shown who has the lock for which the group in turn waits.
+    pub(crate) fn is_lock_holder_known(&self) -> bool {
+        !self.view.lock().lock_holders.is_empty()
+    }
+
     pub(crate) fn lock_wait(&self, wait: Option<LockWait>) {
         self.view.lock().lock_wait = wait;
     }

@@ -160,6 +160,8 @@ struct Running {
     /// The times in states before the present one.
     times: TimesInStates,
     yielding: Arc<Yield>,
+    /// The last group that it was asked to yield to. From then on it begins after that one.
+    yields_to: Sequence,
     progress: Arc<GroupProgress>,
 }
 
@@ -260,6 +262,7 @@ impl Sessions {
             view,
             times: TimesInStates::default(),
             yielding: Arc::clone(&yielding),
+            yields_to: Sequence::default(),
             progress: Arc::clone(&progress),
         };
         self.running.lock().insert(sequence, running);
@@ -304,24 +307,31 @@ impl Sessions {
     /// `patience`. Targets that do not show the holder of a lock need this. Returns their number.
     pub(crate) fn all_yield(&self, patience: Duration) -> usize {
         let Some(Stalled { group, parked: true, .. }) = self.stalled(patience) else { return 0 };
-        let views = self.views();
-        let connections: Vec<u32> = views.iter().filter_map(|view| view.connection).collect();
-        self.yield_to(group.sequence, &connections)
+        self.all_yield_to(group.sequence)
+    }
+
+    /// Asks all groups after `earlier` to yield to it. Returns their number.
+    pub(crate) fn all_yield_to(&self, earlier: Sequence) -> usize {
+        self.those_yield_to(earlier, |_| true)
     }
 
     /// Asks the later groups on these connections to yield to `earlier`. Returns their number.
     pub(crate) fn yield_to(&self, earlier: Sequence, connections: &[u32]) -> usize {
-        let running = self.running.lock();
-        let holds = |running: &&Running| {
-            running.view.connection.is_some_and(|id| connections.contains(&id))
-        };
-        let later = running.range(earlier.next()..).map(|(_, running)| running);
+        self.those_yield_to(earlier, |connection| connections.contains(&connection))
+    }
+
+    /// Asks each later group once: one that has yielded has no lock before `earlier` is committed.
+    fn those_yield_to(&self, earlier: Sequence, holds: impl Fn(u32) -> bool) -> usize {
+        let mut running = self.running.lock();
+        let later = running.range_mut(earlier.next()..).map(|(_, running)| running);
         later
-            .filter(holds)
+            .filter(|running| running.view.connection.is_some_and(&holds))
             .map(|running| {
-                // Under the map's lock, which `asked` never takes.
-                *running.yielding.to.lock() = Some(earlier);
-                running.yielding.asked.notify_one();
+                if std::mem::replace(&mut running.yields_to, earlier) != earlier {
+                    // Under the map's lock, which `asked` never takes.
+                    *running.yielding.to.lock() = Some(earlier);
+                    running.yielding.asked.notify_one();
+                }
             })
             .count()
     }

@@ -14,6 +14,7 @@ use tracing::{debug, info};
 use super::gtid_owner::GtidWatch;
 use crate::activity::sessions::{Sessions, Stalled};
 use crate::error::{Error, Result};
+use crate::server::processes::process;
 use crate::server::session::Session;
 use csa_provider::server::Vendor;
 
@@ -134,6 +135,9 @@ impl LockWatch {
         self.looked = Some(Instant::now());
         if by_transaction_only {
             let waits: Vec<(u32, u32)> = session.rows(OTHERS_WAITS).await?;
+            if !waits.iter().any(|(waits, _)| *waits == stalled.connection) {
+                return self.look_at_stage(session, sessions, stalled).await;
+            }
             return Ok(Some(resolve(&waits, sessions, stalled).0));
         }
         let waits: Vec<(u32, u32)> = session.rows(WAITS).await?;
@@ -159,16 +163,41 @@ impl LockWatch {
         sessions: &Sessions,
         stalled: &Stalled,
     ) -> Result<Option<Vec<u32>>> {
-        let is_new = self.tables.is_none_or(|looked| looked.elapsed() >= RARELY);
-        if !stalled.parked || !is_new || stalled.since.elapsed() < RARELY {
+        if !self.are_tables_due(stalled, RARELY) {
             return Ok(Some(Vec::new()));
         }
-        self.tables = Some(Instant::now());
         let waits: Vec<(u32, u32)> = session.rows(METADATA_WAITS).await?;
         if waits.iter().any(|(waits, _)| *waits == stalled.connection) {
             resolve(&waits, sessions, stalled);
         }
         Ok(Some(Vec::new()))
+    }
+
+    /// Looks at the tables where the server does not show who has them: all later groups yield to one that waits there.
+    async fn look_at_stage(
+        &mut self,
+        session: &mut Session,
+        sessions: &Sessions,
+        stalled: &Stalled,
+    ) -> Result<Option<Vec<u32>>> {
+        if self.are_tables_due(stalled, BLIND_PATIENCE)
+            && let Some(process) = process(session, stalled.connection.into()).await?
+            && process.stage.contains("table metadata lock")
+        {
+            let asked = sessions.all_yield_to(stalled.group.sequence);
+            debug!(asked, "it waits for a table; all later groups yield");
+        }
+        Ok(Some(Vec::new()))
+    }
+
+    /// Returns true once a second for a group that has been applying for `patience`.
+    fn are_tables_due(&mut self, stalled: &Stalled, patience: Duration) -> bool {
+        let is_new = self.tables.is_none_or(|looked| looked.elapsed() >= RARELY);
+        let is_due = stalled.parked && is_new && stalled.since.elapsed() >= patience;
+        if is_due {
+            self.tables = Some(Instant::now());
+        }
+        is_due
     }
 
     fn is_thorough_due(&mut self, group: Sequence) -> bool {
@@ -187,6 +216,15 @@ impl LockWatch {
 pub(crate) fn blind(error: &Error, sessions: &Sessions) {
     let asked = sessions.all_yield(BLIND_PATIENCE);
     debug!(%error, asked, "lock waits can't be looked up; all later groups that are ready yield");
+}
+
+/// The group whose turn it is has waited for a lock until the server's time limit, and no lookup has shown who has it.
+pub(crate) fn unseen(sequence: Sequence, sessions: &Sessions) {
+    let asked = sessions.all_yield_to(sequence);
+    debug!(
+        sequence = sequence.get(),
+        asked, "nothing shows who has its lock; all later groups yield"
+    );
 }
 
 /// The connections that a stalled group waits for, and how many groups of ours were asked to roll back.

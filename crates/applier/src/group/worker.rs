@@ -6,6 +6,7 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
 use csa_scheduler::admission::AdmittedTransaction;
 use csa_scheduler::group::Group;
+use csa_scheduler::sequence::Sequence;
 use tracing::{debug, info, warn};
 
 use crate::activity::sessions::{Entered, SessionState};
@@ -14,8 +15,9 @@ use crate::error::transaction::{NOT_TRANSACTIONAL, named};
 use crate::error::{Error, ErrorClass, Result};
 use crate::group::attempt::Unfinished;
 use crate::group::gtid_use::{Committed, is_unused};
+use crate::group::lock_inversion;
 use crate::group::unit::{Unit, UnitOpening};
-use crate::group::worker_session::WorkerSession;
+use crate::group::worker_session::{SharedWorkerState, WorkerSession};
 use crate::rows::discarded;
 use crate::rows::dml::codes;
 use crate::rows::failing_row::Failed;
@@ -235,6 +237,7 @@ impl Worker {
                 // Not counted: a session of others lets the lock go some day, and one of ours yields.
                 ErrorClass::Retry if error.is_lock_timeout() => {
                     self.own.shared.status.lock_timeout();
+                    self.have_others_yield(unit.group.sequence);
                     self.own.rollback().await;
                     let sequence = unit.group.sequence.get();
                     debug!(sequence, %error, "rolled back, waiting for the lock again");
@@ -265,6 +268,15 @@ impl Worker {
                 }
                 _ => return Err(self.fenced_rather_than(error).await),
             }
+        }
+    }
+
+    /// Has all later groups yield to one whose turn it is and whose wait for a lock has failed, if its holder is not known.
+    /// Servers show no locks while performance_schema is off, and some never show those of tables.
+    fn have_others_yield(&self, sequence: Sequence) {
+        let SharedWorkerState { turn, status, sessions, .. } = &self.own.shared;
+        if sequence.previous() <= turn.low_water() && !status.is_lock_holder_known() {
+            lock_inversion::unseen(sequence, sessions);
         }
     }
 

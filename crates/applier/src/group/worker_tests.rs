@@ -10,6 +10,7 @@ use csa_scheduler::sequence::Sequence;
 use csa_scheduler::test_util::admitted;
 
 use super::*;
+use crate::activity::sessions::Sessions;
 use crate::commits::Commits;
 use crate::group::commit_turn::{CommitTurn, Sending};
 use crate::group::worker_session::SharedWorkerState;
@@ -118,6 +119,23 @@ async fn a_row_that_is_refused_in_the_order_of_the_merge_is_tried_in_that_of_the
         let state = target.state();
         assert_eq!((state.begun, state.connections), (3, 1));
     }
+}
+
+#[tokio::test]
+async fn a_later_group_is_asked_once_to_yield_to_another() {
+    let sessions = Sessions::default();
+    let _earlier = sessions.enter(0, &group());
+    let mut later = group();
+    Arc::get_mut(&mut later).expect("nobody else has it").sequence = Sequence::new(2);
+    let later = sessions.enter(1, &later);
+    assert_eq!(sessions.all_yield_to(Sequence::new(1)), 0, "it has nothing on the target");
+    later.connected(12);
+    assert_eq!(sessions.all_yield_to(Sequence::new(1)), 1);
+    assert_eq!(later.yielding.asked().await, Sequence::new(1));
+    assert_eq!(sessions.yield_to(Sequence::new(1), &[12]), 1);
+    let again = later.yielding.asked();
+    let again = tokio::time::timeout(std::time::Duration::from_millis(10), again).await;
+    assert!(again.is_err(), "it has yielded already");
 }
 
 #[tokio::test]
