@@ -61,6 +61,14 @@ pub trait KeySource: Send {
         ready(Ok(GtidSet::new()))
     }
 
+    /// Ends the reading of a long transaction for which nobody waits any more.
+    ///
+    /// # Errors
+    /// It is to end.
+    fn go_on(&self) -> Answer<()> {
+        Ok(())
+    }
+
     /// Forgets what was read: definitions may have changed.
     fn forget(&mut self);
 }

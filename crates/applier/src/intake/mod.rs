@@ -13,6 +13,7 @@ use csa_provider::seams::Clock;
 use csa_provider::source::ReceptionEnd;
 use csa_relaystore::read::{RelayReader, RelayedTransaction};
 use csa_scheduler::admission::{Admission, AdmittedTransaction};
+use csa_scheduler::error::Error;
 use csa_scheduler::intake::{
     Barrier, IntakeEnd, Room, Seen, Stage, Step, begins_from, inline_limit, next_step,
 };
@@ -224,8 +225,13 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
         whole: bool,
     ) -> Result<Hand, IntakeEnd> {
         let admitted = match relayed.followed() {
-            None => Some(self.admission.admit(*relayed, Some(permit), whole).await?),
-            Some(_) => self.admission.admit_followed(*relayed, permit).await?,
+            None => self.admission.admit(*relayed, Some(permit), whole).await.map(Some),
+            Some(_) => self.admission.admit_followed(*relayed, permit).await,
+        };
+        let admitted = match admitted {
+            // The end cut off an answer or the reading, which refuses nothing.
+            Err(Error::Keys { .. }) if self.end.is_cancelled() => return Err(IntakeEnd::Stopped),
+            admitted => admitted?,
         };
         Ok(admitted.map_or_else(|| self.take_back(), |admitted| Hand::Admitted(Box::new(admitted))))
     }

@@ -40,6 +40,9 @@ impl Clock for Stopped {
 #[derive(Debug, Default)]
 struct Definitions {
     forgotten: Arc<AtomicUsize>,
+    tables: Arc<AtomicUsize>,
+    /// A stop comes as soon as a transaction is read whose tables may not be transactional.
+    stopped: Option<CancellationToken>,
 }
 
 impl KeySource for Definitions {
@@ -48,12 +51,25 @@ impl KeySource for Definitions {
         _: &[u8],
         _: &[u8],
     ) -> Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
+        self.tables.fetch_add(1, Ordering::Relaxed);
         let keys = TableKeys { columns: 1, ..TableKeys::default() };
         Ok((TableId(1), Some(Arc::new(keys))))
     }
 
     async fn trigger_table(&mut self, _: &str, _: &str) -> Result<Option<String>, KeySourceError> {
         Ok(None)
+    }
+
+    async fn has_not_transactional(&mut self) -> Result<bool, KeySourceError> {
+        self.stopped.iter().for_each(CancellationToken::cancel);
+        Ok(self.stopped.is_some())
+    }
+
+    fn go_on(&self) -> Result<(), KeySourceError> {
+        match self.stopped.as_ref().is_some_and(CancellationToken::is_cancelled) {
+            true => Err("it stops".into()),
+            false => Ok(()),
+        }
     }
 
     fn forget(&mut self) {
@@ -92,6 +108,8 @@ struct Bench {
     stream: mpsc::Receiver<AdmittedTransaction>,
     observer: Observer,
     forgotten: Arc<AtomicUsize>,
+    tables: Arc<AtomicUsize>,
+    stops_while_reading: bool,
     end: CancellationToken,
     begin_early: Option<u64>,
     running: Option<JoinHandle<IntakeEnd>>,
@@ -129,6 +147,8 @@ impl Bench {
             stream: mpsc::channel(1).1,
             observer: Observer::default(),
             forgotten: Arc::default(),
+            tables: Arc::default(),
+            stops_while_reading: false,
             end: CancellationToken::new(),
             begin_early: None,
             running: None,
@@ -138,10 +158,15 @@ impl Bench {
     fn start(&mut self) {
         let (sender, stream) = mpsc::channel(16);
         self.stream = stream;
+        let definitions = Definitions {
+            forgotten: Arc::clone(&self.forgotten),
+            tables: Arc::clone(&self.tables),
+            stopped: self.stops_while_reading.then(|| self.end.clone()),
+        };
         let intake = Intake {
             reader: self.store.reader(GtidSet::new()),
             memory: self.memory.clone(),
-            admission: Admission::new(Definitions { forgotten: Arc::clone(&self.forgotten) }),
+            admission: Admission::new(definitions),
             begin_early: self.begin_early,
             delay: self.delay.subscribe(),
             until: self.until.clone(),
@@ -263,6 +288,21 @@ async fn a_stop_ends_the_wait_for_a_statement_and_for_memory() {
     bench.nothing().await;
     bench.stream = mpsc::channel(1).1;
     assert!(matches!(bench.ended().await, IntakeEnd::Stopped), "nobody takes more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_the_reading_of_a_large_transaction() {
+    let mut bench = Bench::new().await;
+    bench.stops_while_reading = true;
+    bench.start();
+    let rows = rows_event(EventType::WRITE_ROWS, 70, 1, &vec![0; 1 << 20]);
+    let mut body = vec![query_event("", "BEGIN"), int_table_map(70, "d", "a", 1)];
+    body.extend(std::iter::repeat_n(rows, 6));
+    body.push(int_table_map(71, "d", "b", 1));
+    body.push(event(EventType::XID, &[0; 8]));
+    bench.receive(1, body).await.expect("room");
+    assert!(matches!(bench.ended().await, IntakeEnd::Stopped));
+    assert_eq!(bench.tables.load(Ordering::Relaxed), 1, "it was read to its end");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ use csa_provider::binlog::{
 };
 use csa_provider::sql_text::{Statement, XaVerb};
 use csa_relaystore::read::RelayedTransaction;
+use tokio::task::yield_now;
 
 use super::{Admission, Layout, Omission, Verdict};
 use crate::error::Error;
@@ -15,6 +16,9 @@ use crate::filter::Mapped;
 use crate::key_source::{KeySource, KeySourceError};
 use crate::keys::TableLayout;
 use crate::returned::Origin;
+
+/// Bytes of a transaction between two looks whether it is still to be read.
+const LOOK_BYTES: u64 = 4 << 20;
 
 /// The reason why a transaction can't be admitted, before its GTID is attached.
 pub(super) enum Failure {
@@ -87,9 +91,16 @@ impl<'a, K: KeySource> Reading<'a, K> {
         if origin.map_err(Failure::Keys)? == Origin::Target {
             return returned(relayed);
         }
+        let mut next_look = LOOK_BYTES;
         for event in flattened_events(relayed) {
             let event = event.map_err(Failure::Stored)?;
             self.bytes += event.len() as u64;
+            // Nothing else here waits, and a large one takes minutes to its end.
+            if self.bytes >= next_look {
+                next_look = self.bytes + LOOK_BYTES;
+                self.admission.source.go_on().map_err(Failure::Keys)?;
+                yield_now().await;
+            }
             if let Some(verdict) = self.event(&event).await? {
                 return Ok(verdict);
             }

@@ -404,6 +404,13 @@ impl KeySource for TargetCatalogue {
         Ok(self.gtids.executed.intersection(wanted))
     }
 
+    fn go_on(&self) -> std::result::Result<(), KeySourceError> {
+        match self.end.is_cancelled() {
+            true => Err(Error::Stopping.into()),
+            false => Ok(()),
+        }
+    }
+
     fn forget(&mut self) {
         self.known.forget();
     }
