@@ -187,6 +187,30 @@ async fn cut_off(gtids: &str, executor: &str) {
     assert!(daemon.terminate().success());
 }
 
+/// To begin it and give it up at once would end the pipeline, for as long as the transaction arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_channel_begins_nothing_that_is_not_whole() {
+    let pair = Pair::start().await;
+    let daemon = pair.builder().set("applier.begin_early", "1MiB").start();
+    daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
+    daemon.commanded(&["pause"]);
+    let epoch = async || pair.target.value::<u64>("SELECT MAX(epoch) FROM csa.checkpoint").await;
+    let before = epoch().await;
+    pair.proxy.set_rate(Some(pair.mib * MIB / 8));
+    let gtid = pair.commit().await;
+    let arrives = || channel(&daemon)["connection"]["queueing_transaction"] == *gtid;
+    eventually("it arrives", DRAIN, async || arrives()).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(arrives(), "too small to be still arriving");
+    assert_eq!(channel(&daemon)["state"], "paused");
+    assert_eq!(epoch().await, before, "{}", daemon.log_tail());
+    daemon.commanded(&["resume"]);
+    pair.wait_until_begun(&daemon, &gtid).await;
+    pair.proxy.set_rate(None);
+    daemon.wait_drained(&pair.source, &pair.target, DRAIN).await;
+    compare(&pair.source, &pair.target).await;
+}
+
 /// The other daemon takes the channel while a part of the transaction is applied and the rest is still to
 /// come, to the one that dies, or hangs and comes back.
 #[tokio::test(flavor = "multi_thread")]

@@ -263,6 +263,7 @@ impl<'a> Daemon<'a> {
             begin_early: self.world.early.from,
             delay: delays,
             until: gate.clone(),
+            tuning: self.tuning.subscribe(),
             reception: received.end.clone(),
             statements: commits.statements(),
             sender,

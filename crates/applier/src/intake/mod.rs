@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::options::ApplierOptions;
+use crate::options::{ApplierOptions, Tuning};
 
 /// The longest wait between two checks whether the intake should end.
 const TICK: Duration = Duration::from_millis(100);
@@ -88,6 +88,7 @@ pub struct Intake<K, O> {
     /// `source_delay`; marked as changed when `until` changes, too.
     pub delay: watch::Receiver<Duration>,
     pub until: UntilGate,
+    pub tuning: watch::Receiver<Tuning>,
     /// Set when reception has ended for good: once everything is read, the channel stops with it.
     pub reception: watch::Receiver<Option<ReceptionEnd>>,
     /// Statements that were committed on the target.
@@ -318,7 +319,8 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
     /// Decides whether a transaction may begin before it is whole, and ends one that must not any more.
     fn follow(&mut self) {
         let has_end = self.until.get().is_some();
-        let from = begins_from(self.begin_early, *self.delay.borrow(), has_end);
+        let is_paused = self.tuning.borrow().paused;
+        let from = begins_from(self.begin_early, *self.delay.borrow(), has_end, is_paused);
         self.reader.follow_from(from);
         if let Some(open) = self.reader.followed()
             && (from.is_none() || open.silent_for() > SILENCE)

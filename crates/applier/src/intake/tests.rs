@@ -103,6 +103,7 @@ struct Bench {
     memory: EventMemory,
     delay: watch::Sender<Duration>,
     until: UntilGate,
+    tuning: watch::Sender<Tuning>,
     reception: watch::Sender<Option<ReceptionEnd>>,
     statements: watch::Sender<u64>,
     stream: mpsc::Receiver<AdmittedTransaction>,
@@ -142,6 +143,7 @@ impl Bench {
             memory: EventMemory::new(1 << 20),
             delay: watch::Sender::new(Duration::ZERO),
             until: UntilGate::default(),
+            tuning: watch::Sender::new(Tuning { worker_count: 1, paused: false, throttle: None }),
             reception: watch::Sender::default(),
             statements: watch::Sender::default(),
             stream: mpsc::channel(1).1,
@@ -170,6 +172,7 @@ impl Bench {
             begin_early: self.begin_early,
             delay: self.delay.subscribe(),
             until: self.until.clone(),
+            tuning: self.tuning.subscribe(),
             reception: self.reception.subscribe(),
             statements: self.statements.subscribe(),
             sender,
@@ -392,7 +395,8 @@ async fn a_large_transaction_is_handed_over_before_it_is_whole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_is_not_wanted_yet_is_given_up() {
     type Change = fn(&Bench);
-    let changes: [Change; 2] = [
+    let changes: [Change; 3] = [
+        |bench| bench.tuning.send_modify(|tuning| tuning.paused = true),
         |bench| {
             bench.delay.send_replace(Duration::from_secs(3600));
         },

@@ -300,6 +300,7 @@ impl<'a> Pipeline<'a> {
             begin_early: self.settings.begin_early,
             delay: self.controls.subscribe_delay(),
             until: self.until.clone(),
+            tuning: self.controls.subscribe(),
             reception: self.received.end.clone(),
             statements: control.commits().statements(),
             sender,

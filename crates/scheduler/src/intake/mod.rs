@@ -28,8 +28,13 @@ use crate::until::Until;
 ///
 /// A transaction that is to be applied later, or perhaps not at all, must hold no locks meanwhile.
 #[must_use]
-pub fn begins_from(from: Option<u64>, delay: Duration, has_end: bool) -> Option<u64> {
-    from.filter(|_| delay.is_zero() && !has_end)
+pub fn begins_from(
+    from: Option<u64>,
+    delay: Duration,
+    has_end: bool,
+    is_paused: bool,
+) -> Option<u64> {
+    from.filter(|_| delay.is_zero() && !has_end && !is_paused)
 }
 
 /// How far the intake is.
