@@ -106,6 +106,27 @@ async fn one_refused_channel_leaves_the_others_alone_and_is_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_target_with_the_server_uuid_of_its_source_is_refused() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    target.take_uuid_of(&source);
+    let uuid: String = source.value("SELECT @@server_uuid").await;
+    assert_eq!(target.value::<String>("SELECT @@server_uuid").await, uuid);
+    let builder = || Daemon::builder(&source, &target);
+    refused(builder(), &target, &["same server_uuid", &uuid, "remove auto.cnf"]).await;
+    let copies = builder().set("applier.start_from", "copy");
+    refused(copies, &target, &["same server_uuid", &uuid, "remove auto.cnf"]).await;
+    let checked = builder().build().command(&["check", "--connect"]);
+    assert_eq!(checked.code, Some(2), "{checked:?}");
+    assert!(checked.out.contains("position.servers: source and target have"), "{checked:?}");
+    target.take_new_uuid();
+    let daemon = builder().start();
+    source.exec("INSERT INTO d.t VALUES (1)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_state_dir_that_takes_no_files_is_found_before_the_target_is_touched() {
     let (source, target) = Server::pair(&[], &[]);
     // Root may write anywhere except here.

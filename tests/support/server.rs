@@ -187,6 +187,29 @@ impl Server {
         self.script("restart");
     }
 
+    /// Restarts it with the `server_uuid` of another server, as a copy of that one's disk has it.
+    ///
+    /// # Panics
+    /// If it does not restart.
+    #[track_caller]
+    pub fn take_uuid_of(&self, other: &Self) {
+        self.stop();
+        let file = |server: &Self| server.data_directory.join("auto.cnf");
+        std::fs::copy(file(other), file(self)).expect("copying auto.cnf");
+        self.restart();
+    }
+
+    /// Restarts it with a `server_uuid` of its own.
+    ///
+    /// # Panics
+    /// If it does not restart.
+    #[track_caller]
+    pub fn take_new_uuid(&self) {
+        self.stop();
+        std::fs::remove_file(self.data_directory.join("auto.cnf")).expect("removing auto.cnf");
+        self.restart();
+    }
+
     /// A copy of the data directory as it is; the server must be stopped.
     ///
     /// # Panics

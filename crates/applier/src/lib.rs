@@ -52,7 +52,7 @@ pub use ownership::preflight::{
 pub use ownership::requirements::{OfSource, executor_for, logged_again, requirements};
 pub use ownership::shown_state::{ShownState, StateSource};
 pub use ownership::standby::Standby;
-pub use ownership::start_position::{SharedTables, StartPosition};
+pub use ownership::start_position::{SharedTables, StartPosition, same_server};
 pub use server::answer::{Answer, Warning};
 pub use server::connect::connect;
 pub use server::definitions::catalogue::TargetCatalogue;

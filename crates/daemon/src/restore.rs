@@ -5,6 +5,7 @@ mod folder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use csa_applier::same_server;
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::RecordingError;
 use csa_relaystore::disk::{Error, RelayStoreOptions};
@@ -81,7 +82,8 @@ pub(crate) async fn plan(
     let target = csa_applier::preflight(&settings.target, &settings.name)
         .await
         .map_err(|error| Failure::Input(error.to_string()))?;
-    let executed = target.executed(settings.target.gtids).unwrap_or(target.gtid_executed);
+    let of_checkpoint = target.executed(settings.target.gtids);
+    let executed = of_checkpoint.unwrap_or_else(|| target.gtid_executed.clone());
     let input = |error: String| Failure::Input(error);
     let failure = |error| match error {
         RecordingError::Away(why) => Failure::Runtime(why),
@@ -91,6 +93,11 @@ pub(crate) async fn plan(
     let FoundRecording { source, one_of_several } = found;
     let mut stream = source.open().map_err(|error| input(error.to_string()))?;
     let extent = stream.extent(&executed).await.map_err(failure)?;
+    // The recording may have what another channel has brought from the target to the source.
+    let missing = extent.end.difference(&executed).difference(&target.gtid_executed);
+    if let Some(server) = target.server_uuid.filter(|uuid| missing.has_uuid(uuid)) {
+        return Err(input(same_server(server).join("; ")));
+    }
     let name = source.name();
     let (until, is_short) = until(&name, wanted, &executed, &extent).map_err(input)?;
     // Names the recording where a channel names its source, and is never connected to.

@@ -314,6 +314,31 @@ async fn a_restore_that_failed_leaves_nothing_to_a_server_that_is_made_again() {
     compare(&source, &failing).await;
 }
 
+/// What it logs itself would get GTIDs of transactions in the recording, and those would be left out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_the_uuid_of_one_in_the_recording_is_refused() {
+    let (source, target) = Server::pair(&[], &[]);
+    let (archive, binlogs) = (folder(), folder());
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = archiving(&source, &target, archive.path()).start();
+    archived(&daemon, &source).await;
+    copy_binary_logs(&source, binlogs.path()).await;
+    let server = Server::start("restored", &[]);
+    server.take_uuid_of(&source);
+    let uuid: String = source.value("SELECT @@server_uuid").await;
+    let place = binlogs.path().display().to_string();
+    for more in [&["--plan"][..], &[], &["--binlogs", &place]] {
+        let said = not_restored(&daemon, &server, more);
+        for words in ["same server_uuid", &uuid, "remove auto.cnf"] {
+            assert!(said.contains(words), "{words:?} is missing in {said}");
+        }
+    }
+    assert_eq!(server.gtid_executed().await, "", "it was written to");
+    server.take_new_uuid();
+    restored(&daemon, &server, &[]);
+    compare(&source, &server).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_removes_only_what_it_has_made() {
     let (source, target) = Server::pair(&[], &[]);

@@ -29,6 +29,8 @@ pub struct TargetFacts {
     pub gtid_executed: GtidSet,
     /// It holds tables and no record of which of the source's transactions are in them.
     pub start_is_unknown: bool,
+    /// Its `server_uuid`; MariaDB has none.
+    pub server_uuid: Option<Uuid>,
     /// The UUIDs of GTIDs that the server makes: its own, and those of its group. MariaDB has none.
     pub own_uuids: BTreeSet<Uuid>,
     /// The channel's checkpoint, if it has one.
@@ -147,13 +149,15 @@ async fn inspect(
             if vendor == Vendor::MySql { "REPLICATION_APPLIER" } else { "SUPER" }
         ));
     }
+    let server_uuid = server.text("server_uuid").parse().ok();
     Ok(TargetFacts {
         version: server.version.text().to_owned(),
         vendor,
         executor,
         statement_gtids,
         start_is_unknown: vendor == Vendor::MariaDb && holds_tables(session).await?,
-        own_uuids: own_uuids(server.text("server_uuid").parse().ok(), &target.route),
+        server_uuid,
+        own_uuids: own_uuids(server_uuid, &target.route),
         checkpoint,
         channels,
         tables,

@@ -7,6 +7,7 @@
 //! channel's relay store has received.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::planted::{Bug, is_planted};
@@ -64,6 +65,10 @@ impl StartPosition<'_> {
         &self,
         shared: impl Fn(&ChannelRecord) -> SharedTables,
     ) -> Result<Vec<String>, String> {
+        // Only the present target: one before it may be the source now.
+        if let Some(server) = self.source_uuid.filter(|uuid| self.target_uuids.contains(uuid)) {
+            return Err(same_server(server).join("; "));
+        }
         let own = self.channels.iter().find(|record| record.channel == self.channel);
         match own.and_then(|record| Some((record, record.checkpoint.as_ref()?))) {
             Some((record, checkpoint)) => {
@@ -401,6 +406,23 @@ impl StartPosition<'_> {
             },
         ))
     }
+}
+
+/// Returns what is wrong where source and target have one `server_uuid`, and how to proceed.
+#[must_use]
+pub fn same_server(server: impl Display) -> [String; 2] {
+    [
+        format!(
+            "source and target have the same server_uuid, {server}, so what the target logs itself gets GTIDs of the \
+             source, whose transactions would be left out"
+        ),
+        format!(
+            "if they are one server, correct [channel.source] or [channel.target]; if the target is a copy with the \
+             source's auto.cnf, stop it, remove auto.cnf from its data directory, and start it. If it has logged \
+             anything since it was copied, then run there: {RESET_GTIDS}, and SET GLOBAL gtid_purged='…' with the \
+             GTID set of the copy. Where auto.cnf is out of reach, copy to a new server (docs/provisioning.md)"
+        ),
+    ]
 }
 
 /// Returns the transactions of the source's history, none of them of the target's own servers, that the target has

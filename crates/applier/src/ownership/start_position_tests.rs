@@ -104,6 +104,28 @@ fn copies_and_empty_targets_start() {
 }
 
 #[test]
+fn a_target_with_the_server_uuid_of_its_source_is_refused() {
+    let twin =
+        || Case { source: Some("T:1-100"), source_uuid: OWN, target: "T:1-60", ..Case::default() };
+    for case in [
+        twin(),
+        Case { start: StartFrom::Source, ..twin() },
+        Case { start: at("T:1-60"), ..twin() },
+        Case { gtids: TargetGtids::Source, ..twin() },
+        Case { channels: vec![record("new", "T:1-60")], ..twin() },
+        Case { source: Some(""), target: "", ..twin() },
+    ] {
+        let words = ["same server_uuid", OWN, "auto.cnf", "RESET BINARY LOGS AND GTIDS"];
+        case.refused(&words);
+    }
+    // One that was the target before may be the source.
+    let mut record = record("new", "B:1-60");
+    record.target_uuids = [B, OWN].map(|uuid| uuid.parse().expect("a UUID")).into();
+    let swapped = Case { source: Some("B:1-100"), source_uuid: B, ..Case::default() };
+    Case { target: "B:1-60,T:1-3", channels: vec![record], ..swapped }.starts();
+}
+
+#[test]
 fn a_target_without_any_of_the_sources_transactions_needs_a_word() {
     for target in ["", "T:1-9", "B:1-5"] {
         let case = Case { target, is_copy_unsaid: true, ..Case::default() };

@@ -1,6 +1,6 @@
 //! The channel's start position: whether the source still has it, and how much is pending.
 
-use csa_applier::StartFrom;
+use csa_applier::{StartFrom, same_server};
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::source::{Foreign, Known};
 
@@ -53,7 +53,22 @@ impl Position<'_> {
 
     pub(super) fn findings(&self, start_from: &StartFrom) -> Vec<Finding> {
         let (start, by) = self.start(start_from);
-        vec![self.purged(&start), self.same_history(&start), self.begins(&start, by, start_from)]
+        vec![
+            self.servers(),
+            self.purged(&start),
+            self.same_history(&start),
+            self.begins(&start, by, start_from),
+        ]
+    }
+
+    fn servers(&self) -> Finding {
+        const CHECK: &str = "position.servers";
+        // MariaDB has no UUID.
+        if self.source_uuid.is_empty() || !self.target_uuids.contains(&self.source_uuid) {
+            return Finding::ok(CHECK, "source and target are two servers");
+        }
+        let [text, fix] = same_server(self.source_uuid);
+        Finding::error(CHECK, text).fix(Place::Operator, fix)
     }
 
     fn purged(&self, start: &GtidSet) -> Finding {
@@ -215,6 +230,14 @@ mod tests {
     fn a_source_that_was_reset_is_another_one() {
         let position = position("", "A:1-101,B:1-7");
         assert_eq!(found(&position, &StartFrom::Target), [("position.history", Level::Error)]);
+    }
+
+    #[test]
+    fn source_and_target_must_be_two_servers() {
+        let twin = Position { target_uuids: vec![A], ..position("", "A:1-60") };
+        assert_eq!(found(&twin, &StartFrom::Target), [("position.servers", Level::Error)]);
+        let of_mariadb = Position { target_uuids: vec!["", ""], ..position("", "A:1-60") };
+        assert_eq!(found(&of_mariadb, &StartFrom::Target), []);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::CopyClaim;
 use crate::error::{Error, Result};
 use crate::ownership::bookkeeping::RESET_GTIDS;
 use crate::ownership::channel_record::{self, ChannelRecord};
-use crate::ownership::start_position::{ahead_of, shown, transactions};
+use crate::ownership::start_position::{ahead_of, same_server, shown, transactions};
 use crate::server::facts;
 use crate::server::target::Target;
 
@@ -48,11 +48,15 @@ impl CopyClaim {
 
 impl ExecutedBefore {
     /// Checks that the source, with the transactions of a snapshot, will give no GTID that the target has executed to another
-    /// transaction.
+    /// transaction, and that it is another server.
     ///
     /// # Errors
-    /// It will; the error says how to proceed.
+    /// It will, or it is not; the error says how to proceed.
     pub fn check(&self, source_uuid: Option<Uuid>, snapshot: &GtidSet) -> Result<()> {
+        if let Some(server) = source_uuid.filter(|uuid| self.own.contains(uuid)) {
+            let what = format!("nothing is copied: {}", same_server(server).join("; "));
+            return Err(Error::Checkpoint { channel: self.channel.clone(), what });
+        }
         let ahead = self.ahead(source_uuid, snapshot);
         if ahead.is_empty() {
             return Ok(());
@@ -143,6 +147,9 @@ mod tests {
                 assert!(why.contains(words), "{words} is missing in {why}");
             }
         }
+        let why =
+            before("").check(Some(uuid(OWN)), &set("T:1-9")).expect_err("refused").to_string();
+        assert!(why.contains("nothing is copied") && why.contains("auto.cnf"), "{why}");
         // Its own, those of the same history, and those of a server whose transactions the source does not have.
         for executed in ["", "T:1-9", "A:1-50", "A:41:80,T:3", "A:1-100,B:1-9"] {
             let snapshot = set("A:1-100,T:1-2");
