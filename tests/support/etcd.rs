@@ -39,6 +39,8 @@ pub struct Etcd {
     /// Name and address of each server of the cluster.
     cluster: String,
     tls: Option<EtcdTls>,
+    /// It signs its tokens.
+    signs: bool,
 }
 
 impl Etcd {
@@ -64,6 +66,24 @@ impl Etcd {
         let etcd = Self::new("default", free_port(), Some(tls));
         etcd.start_again();
         etcd
+    }
+
+    /// Returns one server that signs its tokens, which end with each change of its accounts.
+    ///
+    /// # Panics
+    /// With its log if it does not come up.
+    #[track_caller]
+    #[must_use]
+    pub fn start_with_signed_tokens() -> Self {
+        let etcd = Self { signs: true, ..Self::new("default", free_port(), None) };
+        fs::write(etcd.signing_key(), "the key of a test, longer than it has to be")
+            .expect("a key");
+        etcd.start_again();
+        etcd
+    }
+
+    fn signing_key(&self) -> PathBuf {
+        self.directory.path().join("token.key")
     }
 
     /// Returns the servers that are one cluster.
@@ -100,6 +120,7 @@ impl Etcd {
             peer_port,
             cluster: format!("{name}=http://127.0.0.1:{peer_port}"),
             tls,
+            signs: false,
         }
     }
 
@@ -132,6 +153,11 @@ impl Etcd {
                 .arg(format!("--trusted-ca-file={}", ca.display()))
                 .arg(format!("--cert-file={}", cert.display()))
                 .arg(format!("--key-file={}", key.display()));
+        }
+        if self.signs {
+            let key = self.signing_key();
+            let option = format!("jwt,priv-key={},sign-method=HS256,ttl=10m", key.display());
+            etcd.arg(format!("--auth-token={option}"));
         }
         let child = etcd
             .stdin(Stdio::null())
@@ -173,13 +199,25 @@ impl Etcd {
         self.http.get(url).call().ok()?.body_mut().read_to_string().ok()
     }
 
-    /// Returns a request to its JSON gateway, without TLS.
+    /// Returns the answer of its JSON gateway, without TLS.
     ///
     /// # Panics
     /// If it does not answer.
     pub fn post(&self, path: &str, body: &Value) -> Value {
+        self.post_as(None, path, body)
+    }
+
+    /// Returns the same for a request with a token.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn post_as(&self, token: Option<&str>, path: &str, body: &Value) -> Value {
         let url = format!("{}{path}", self.endpoint());
-        let mut answer = self.http.post(url).send(body.to_string()).expect("an answer");
+        let mut request = self.http.post(url);
+        if let Some(token) = token {
+            request = request.header("authorization", token);
+        }
+        let mut answer = request.send(body.to_string()).expect("an answer");
         let text = answer.body_mut().read_to_string().expect("text");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
     }

@@ -74,9 +74,8 @@ async fn leases_keep_the_promises_of_an_engine() {
     assert!(matches!(away, EngineError::Away(_)), "{away}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_account_is_used_where_etcd_has_accounts() {
-    let server = Server::start();
+/// Lets etcd demand an account: `root`, or `csa` for the keys of the fleet.
+fn demand_accounts(server: &Server) {
     for (path, body) in [
         ("user/add", json!({ "name": "root", "password": "r" })),
         ("user/add", json!({ "name": "csa", "password": "p" })),
@@ -95,6 +94,12 @@ async fn an_account_is_used_where_etcd_has_accounts() {
         let answer = server.post(&format!("/v3/auth/{path}"), &body);
         assert!(answer.get("error").is_none(), "{path}: {answer}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_is_used_where_etcd_has_accounts() {
+    let server = Server::start();
+    demand_accounts(&server);
     let a = engine(&server, TTL, Some(("csa", "p")));
     a.join(&member("a", "1")).await.expect("joined");
     assert_eq!(a.claim(&names(&["x"])).await.expect("claimed"), ["x"]);
@@ -106,4 +111,32 @@ async fn an_account_is_used_where_etcd_has_accounts() {
         assert!(matches!(refused, EngineError::Refused(_)), "{refused:?}");
         assert!(refused.to_string().contains(words), "{refused}");
     }
+}
+
+/// A signed token ends with each change of users and roles, whomever it is about.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_a_change_of_accounts_has_ended_is_renewed() {
+    let server = Server::start_with_signed_tokens();
+    demand_accounts(&server);
+    let a = engine(&server, TTL, Some(("csa", "p")));
+    a.join(&member("a", "1")).await.expect("joined");
+    assert_eq!(a.claim(&names(&["x"])).await.expect("claimed"), ["x"]);
+    let add = |name: &str| {
+        let login = json!({ "name": "root", "password": "r" });
+        let answer = server.post("/v3/auth/authenticate", &login);
+        let token = answer["token"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        let user = json!({ "name": name, "password": "o" });
+        let answer = server.post_as(Some(token), "/v3/auth/user/add", &user);
+        assert!(answer.get("error").is_none(), "{answer}");
+    };
+    add("other");
+    let ended = a.look().await.expect_err("its token has ended");
+    assert!(matches!(ended, EngineError::Away(_)), "{ended:?}");
+    let fleet = a.look().await.expect("seen");
+    assert!(fleet.claims["x"].is_current, "{fleet:?}");
+    add("another");
+    let ended = a.claim(&names(&["y"])).await.expect_err("its token has ended");
+    assert!(matches!(ended, EngineError::Away(_)), "{ended:?}");
+    assert_eq!(a.claim(&names(&["y"])).await.expect("claimed"), ["y"]);
+    a.release(&names(&["x", "y"])).await.expect("released");
 }

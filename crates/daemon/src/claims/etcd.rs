@@ -22,6 +22,9 @@ const BATCH: usize = 100;
 /// Codes of gRPC, as the gateway reports them.
 const NOT_FOUND: u64 = 5;
 const UNAUTHENTICATED: u64 = 16;
+/// The words of etcd for a token of an earlier state of its accounts, by release, and of a state without accounts.
+const OLD_TOKEN: [&str; 3] =
+    ["auth store is old", "revision in header is old", "user name is empty"];
 /// Those for which another server may have another answer.
 const TRANSIENT: [u64; 6] = [1, 4, 8, 10, 13, 14];
 
@@ -86,16 +89,18 @@ impl Etcd {
             {
                 self.log_in(user, password).await?;
             }
-            match self.send(path, body).await {
-                Err(EtcdFailure { code: UNAUTHENTICATED, .. }) if self.options.login.is_some() => {
-                    // Tokens end; the next attempt logs in again.
-                    self.state.lock().token = None;
-                    Err(EngineError::Away("the token has ended".to_owned()))
-                }
-                outcome => outcome.map_err(EtcdFailure::into),
-            }
+            self.send(path, body).await.map_err(|failure| self.failed(failure))
         });
         answer.await.unwrap_or_else(|_| Err(EngineError::Away(format!("no answer in {limit:?}"))))
+    }
+
+    /// Returns the error to show. After one of the token the next attempt logs in again.
+    fn failed(&self, failure: EtcdFailure) -> EngineError {
+        if self.options.login.is_none() || !failure.is_of_token() {
+            return failure.into();
+        }
+        self.state.lock().token = None;
+        EngineError::Away(format!("the token has ended: {}", failure.text))
     }
 
     async fn log_in(&self, user: &str, password: &SecretString) -> Result<(), EngineError> {
@@ -294,7 +299,8 @@ impl Engine for Etcd {
         let next = self.state.lock().revision + 1;
         request["start_revision"] = next.to_string().into();
         let request = json!({ "create_request": request });
-        let mut reply = self.open("/v3/watch", &request).await.map_err(EngineError::from)?;
+        let mut reply =
+            self.open("/v3/watch", &request).await.map_err(|failure| self.failed(failure))?;
         let lost = |error: std::io::Error| EngineError::Away(error.to_string());
         while let Some(line) = reply.line().await.map_err(lost)? {
             let event: Value = serde_json::from_str(&line).unwrap_or_default();
@@ -326,6 +332,12 @@ struct EtcdFailure {
 impl EtcdFailure {
     fn away(why: &dyn std::fmt::Display) -> Self {
         Self { code: 14, text: why.to_string() }
+    }
+
+    /// Returns true if a new token may be taken. One that etcd signs (`--auth-token=jwt`) ends with each change of users
+    /// or roles, and only the text says so.
+    fn is_of_token(&self) -> bool {
+        self.code == UNAUTHENTICATED || OLD_TOKEN.iter().any(|words| self.text.contains(words))
     }
 
     async fn of(reply: Reply) -> Self {
