@@ -177,16 +177,19 @@ pub(crate) fn identity(
 
 /// Returns the servers whose transactions a source of `channel` need not have. These are the servers that the
 /// channel began with, the target's own, now and before, and those of other channels. Their transactions are in
-/// the checkpoint if that is the target's `gtid_executed`.
+/// the checkpoint if that is the target's `gtid_executed`. The source is not among them, also where it was the target
+/// before: whoever takes over from it must have its transactions.
 pub(crate) fn foreign(
     channel: &str,
     identity: Option<&ChannelIdentity>,
     target_uuids: &BTreeSet<Uuid>,
+    source_uuid: Option<Uuid>,
     all: &[ChannelRecord],
 ) -> Foreign {
     let record = all.iter().find(|record| record.channel == channel);
     let mut own = target_uuids.clone();
-    own.extend(record.into_iter().flat_map(|record| &record.target_uuids));
+    let were_target = record.into_iter().flat_map(|record| &record.target_uuids);
+    own.extend(were_target.filter(|server| Some(**server) != source_uuid));
     let Some(identity) = identity else {
         return Foreign { own, is_undecided: true, ..Foreign::default() };
     };
@@ -217,6 +220,10 @@ fn parse(channel: &str, text: &str) -> Result<BTreeSet<Uuid>> {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
+    use csa_provider::source::Known;
+
     use super::*;
 
     const A: Uuid = Uuid::from_bytes([0xaa; 16]);
@@ -266,7 +273,7 @@ mod tests {
         all[1].target_uuids = [EARLIER].into();
         let foreign = |n: usize| {
             let channel = &all[n].channel;
-            foreign(channel, all[n].identity.as_ref(), &[OWN].into(), &all)
+            foreign(channel, all[n].identity.as_ref(), &[OWN].into(), None, &all)
         };
         let of = |own: &[Uuid], servers: &[Uuid]| Foreign {
             own: own.iter().copied().collect(),
@@ -279,9 +286,31 @@ mod tests {
     }
 
     #[test]
+    fn a_source_that_was_the_target_must_be_continued() {
+        let record = ChannelRecord {
+            channel: "one".to_owned(),
+            target_uuids: [OWN, EARLIER].into(),
+            ..ChannelRecord::default()
+        };
+        let identity = identity(None, &set(&[A]), Some(&[A, EARLIER].into()), "");
+        let lacking = |source| {
+            let foreign =
+                foreign("one", identity.as_ref(), &[OWN].into(), source, from_ref(&record));
+            let known = Known { received: set(&[A, OWN, EARLIER]), foreign };
+            // One of its replicas that lags.
+            known.lacking(&set(&[A]))
+        };
+        assert_eq!(lacking(Some(EARLIER)), set(&[EARLIER]));
+        for source in [None, Some(A)] {
+            assert_eq!(lacking(source), GtidSet::new());
+        }
+    }
+
+    #[test]
     fn a_server_is_foreign_until_a_source_sends_something_of_it() {
-        let servers =
-            |record: &ChannelIdentity| foreign("one", Some(record), &[OWN].into(), &[]).servers;
+        let servers = |record: &ChannelIdentity| {
+            foreign("one", Some(record), &[OWN].into(), None, &[]).servers
+        };
         let source = [A].into();
         let mut record = identity(None, &set(&[A, B]), Some(&source), "").expect("known");
         assert!(record.is_new(&B) && record.is_new(&C) && !record.is_new(&A));

@@ -206,7 +206,8 @@ impl Taking<'_> {
             channel_record::note(session, channel, follows).await?;
         }
         let present = facts::own_uuids(facts::server_uuid(session).await?, &target.route);
-        let foreign = channel_record::foreign(channel, follows.as_ref(), &present, &all);
+        let foreign =
+            channel_record::foreign(channel, follows.as_ref(), &present, source_uuid, &all);
         let mut own = own.map(|record| record.target_uuids.clone()).unwrap_or_default();
         target_servers::note(session, channel, present, &mut own).await?;
         Ok(RecordedServers { foreign, follows, own })

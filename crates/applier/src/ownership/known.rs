@@ -28,6 +28,7 @@ pub async fn known_of(target: &Target, channel: &str) -> Result<Known> {
                 channel,
                 own.and_then(ChannelRecord::followed),
                 &own_uuids,
+                None,
                 &channels,
             ),
         },

@@ -62,7 +62,8 @@ impl TargetFacts {
     pub fn foreign(&self, channel: &str) -> Foreign {
         let own = self.channels.iter().find(|record| record.channel == channel);
         let identity = own.and_then(ChannelRecord::followed);
-        channel_record::foreign(channel, identity, &self.own_uuids, &self.channels)
+        // The source has not been asked yet.
+        channel_record::foreign(channel, identity, &self.own_uuids, None, &self.channels)
     }
 }
 
