@@ -70,6 +70,25 @@ async fn applications_move_from_8_0_and_back() {
     there_and_back(Some("8.0.31")).await;
 }
 
+/// An event of somebody who may write to a read-only server would run on both servers, if it was due in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_end_before_the_fence_of_the_old_server_is_lowered() {
+    let world = World::start(None, |builder| builder).await;
+    world.a.exec("SET GLOBAL general_log = ON").await;
+    world.moved(&["--cut-over"]);
+    world.a.exec("SET GLOBAL general_log = OFF").await;
+    let file: String = world.a.value("SELECT @@GLOBAL.general_log_file").await;
+    let log = std::fs::read(world.a.data_directory.join(file)).expect("the general log");
+    let log = String::from_utf8_lossy(&log);
+    let at = |statement: &str| {
+        log.find(statement).unwrap_or_else(|| panic!("{statement} is missing in {log}"))
+    };
+    let closed = at("super_read_only = ON");
+    let events = at("event_scheduler = OFF");
+    let lowered = at("super_read_only = OFF");
+    assert!(closed < events && events < lowered, "{log}");
+}
+
 const STEPS: [&str; 6] = ["fence", "wait", "compare", "open", "hand_over", "follow"];
 
 /// The command is killed before and after the effect of each step, and run again.

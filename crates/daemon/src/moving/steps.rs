@@ -181,7 +181,7 @@ impl Mover<'_> {
         }
         self.fence.set(&mut self.to, ServerAccess::Open).await?;
         if self.journal.events {
-            self.switch_events(true).await;
+            self.switch_events(true).await?;
         }
         self.refence().await;
         Ok(())
@@ -191,14 +191,22 @@ impl Mover<'_> {
         self.journal.step >= Step::Open
     }
 
-    /// Switches the event scheduler on, on the new server, or off, on the old one.
-    async fn switch_events(&mut self, on: bool) {
+    /// Switches the event scheduler on, on the new server, or off, on the old one. A refusal does not end the move, and is
+    /// told at its end.
+    async fn switch_events(&mut self, on: bool) -> Taken {
         let server = if on { &mut self.to } else { &mut self.from };
         let set = if server.identity.persists { "SET PERSIST" } else { "SET GLOBAL" };
         let state = if on { "ON" } else { "OFF" };
-        if let Err(error) = server.ask(&format!("{set} event_scheduler = {state}")).await {
-            self.daemon
-                .tell(&format!("the event scheduler has to be switched {state} by hand: {error}"));
+        match server.ask(&format!("{set} event_scheduler = {state}")).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.code.is_none() => Err(error.into()),
+            Err(error) => {
+                let why =
+                    format!("the event scheduler has to be switched {state} by hand: {error}");
+                self.daemon.tell(&why);
+                self.alarm.get_or_insert(why);
+                Ok(())
+            }
         }
     }
 
@@ -281,10 +289,11 @@ impl Mover<'_> {
     /// Lets the reverse channel write to the old server, and waits until it does.
     pub(super) async fn follow(&mut self) -> Taken {
         self.refence().await;
-        self.fence.set(&mut self.from, ServerAccess::Following).await?;
+        // Before the fence is lowered: then an event whose definer may write to a read-only server could run on both.
         if self.journal.events {
-            self.switch_events(false).await;
+            self.switch_events(false).await?;
         }
+        self.fence.set(&mut self.from, ServerAccess::Following).await?;
         let name = self.reverse().name.clone();
         let until = Instant::now() + PATIENCE;
         let mut why = String::new();
