@@ -256,6 +256,30 @@ async fn accounts_are_locked_where_no_server_may_be_set_to_read_only() {
     );
 }
 
+/// Without the privilege they would go on at the old server, whose accounts alone are locked.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_nobody_may_switch_off_are_refused() {
+    let world = World::start(None, |builder| {
+        builder.set("move.fence", "lock_accounts").set("move.accounts", vec!["app@%"])
+    })
+    .await;
+    let (a, b) = (&world.a, &world.b);
+    a.exec(
+        "SET sql_log_bin = 0; REVOKE SUPER ON *.* FROM csa@'%'; \
+         REVOKE SYSTEM_VARIABLES_ADMIN ON *.* FROM csa@'%'",
+    )
+    .await;
+    for option in ["--plan", "--cut-over"] {
+        world.command(&[option]).refused(1, &["lacks SYSTEM_VARIABLES_ADMIN", "event_scheduler"]);
+    }
+    let locked = "SELECT account_locked FROM mysql.user WHERE User = 'app'";
+    assert_eq!(a.value::<String>(locked).await, "N", "nothing was touched");
+    a.exec("SET GLOBAL event_scheduler = OFF").await;
+    world.moved(&["--cut-over"]);
+    assert_eq!(b.value::<String>("SELECT @@GLOBAL.event_scheduler").await, "OFF");
+    world.drained().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_that_is_stopped_by_a_signal_is_undone() {
     let world = World::start(None, |builder| builder).await;

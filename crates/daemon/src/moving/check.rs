@@ -20,6 +20,9 @@ const FOLLOWS: [ChannelState; 1] = [ChannelState::Running];
 const STANDS_BY: [ChannelState; 3] =
     [ChannelState::Running, ChannelState::WaitingForTarget, ChannelState::WaitingForLock];
 
+/// The privilege to set `super_read_only` and `event_scheduler`.
+const SETS: &str = "SYSTEM_VARIABLES_ADMIN";
+
 /// The states that somebody has to end.
 pub(super) const STAYS: [ChannelState; 3] =
     [ChannelState::Failed, ChannelState::Stopped, ChannelState::Paused];
@@ -42,8 +45,9 @@ pub(super) async fn server_problems(
             words(to, access[1])
         ));
     }
+    let has_events = from.is_on("event_scheduler").await?;
     for server in [&mut *from, &mut *to] {
-        found.extend(missing_privileges(server, &fence).await?);
+        found.extend(missing_privileges(server, &fence, has_events).await?);
     }
     if let Ok(prepared) = from.prepared().await
         && !prepared.is_empty()
@@ -136,11 +140,15 @@ fn lag_problem(view: &ChannelView, max_lag: f64) -> Option<String> {
     }
 }
 
-/// Returns the privileges that the fence needs and the account lacks.
-async fn missing_privileges(server: &mut Server, fence: &Fence) -> Asked<Option<String>> {
+/// Returns the privileges that the account lacks for the fence, and for the event scheduler where that moves.
+async fn missing_privileges(
+    server: &mut Server,
+    fence: &Fence,
+    has_events: bool,
+) -> Asked<Option<String>> {
     let grants = server.grants().await?;
     let mut wanted = match (&fence.means, server.identity.persists) {
-        (FenceMeans::ReadOnly, true) => vec!["SYSTEM_VARIABLES_ADMIN", "CONNECTION_ADMIN"],
+        (FenceMeans::ReadOnly, true) => vec![SETS, "CONNECTION_ADMIN"],
         (FenceMeans::ReadOnly, false) => vec!["SUPER"],
         (FenceMeans::LockAccounts(_), true) => vec!["CREATE USER", "CONNECTION_ADMIN"],
         (FenceMeans::LockAccounts(_), false) => vec!["CREATE USER", "SUPER"],
@@ -151,15 +159,27 @@ async fn missing_privileges(server: &mut Server, fence: &Fence) -> Asked<Option<
     if server.identity.persists {
         wanted.push("XA_RECOVER_ADMIN");
     }
+    // Events pass the other fences, and would go on beside those of the new server.
+    let only_for_events = has_events && server.identity.persists && !wanted.contains(&SETS);
+    if only_for_events {
+        wanted.push(SETS);
+    }
     // SUPER has been what the first two of 8.0 are.
     let mut missing = grants.missing(&wanted);
     if grants.has_any(&["SUPER"]) {
-        missing.retain(|name| !["SYSTEM_VARIABLES_ADMIN", "CONNECTION_ADMIN"].contains(name));
+        missing.retain(|name| ![SETS, "CONNECTION_ADMIN"].contains(name));
     }
+    let way_out = match only_for_events && missing.contains(&SETS) {
+        true => {
+            "; or, where it can't have that, have event_scheduler set to OFF on both servers before the move, and to ON \
+             on the new one after it"
+        }
+        false => "",
+    };
     Ok((!missing.is_empty()).then(|| {
         let (missing, account) = (missing.join(", "), grants.account());
         format!(
-            "{}: {account} lacks {missing}; run there: {}",
+            "{}: {account} lacks {missing}; run there: {}{way_out}",
             server.address(),
             of_account(&format!("GRANT {missing} ON *.* TO {account}"))
         )
