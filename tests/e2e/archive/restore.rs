@@ -314,7 +314,7 @@ async fn a_restore_that_failed_leaves_nothing_to_a_server_that_is_made_again() {
     compare(&source, &failing).await;
 }
 
-/// What it logs itself would get GTIDs of transactions in the recording, and those would be left out.
+/// Its own transactions would get GTIDs of the recording, and the recorded ones would be left out.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_the_uuid_of_one_in_the_recording_is_refused() {
     let (source, target) = Server::pair(&[], &[]);

@@ -113,7 +113,7 @@ async fn an_account_is_used_where_etcd_has_accounts() {
     }
 }
 
-/// A signed token ends with each change of users and roles, whomever it is about.
+/// A signed token ends with each change of users and roles, of any account.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_a_change_of_accounts_has_ended_is_renewed() {
     let server = Server::start_with_signed_tokens();

@@ -256,7 +256,7 @@ async fn accounts_are_locked_where_no_server_may_be_set_to_read_only() {
     );
 }
 
-/// Without the privilege they would go on at the old server, whose accounts alone are locked.
+/// Without the privilege they would continue at the old server, whose accounts alone are locked.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_that_nobody_may_switch_off_are_refused() {
     let world = World::start(None, |builder| {

@@ -159,7 +159,7 @@ async fn missing_privileges(
     if server.identity.persists {
         wanted.push("XA_RECOVER_ADMIN");
     }
-    // Events pass the other fences, and would go on beside those of the new server.
+    // Events pass the other fences, and would continue beside those of the new server.
     let only_for_events = has_events && server.identity.persists && !wanted.contains(&SETS);
     if only_for_events {
         wanted.push(SETS);

@@ -47,8 +47,8 @@ impl CopyClaim {
 }
 
 impl ExecutedBefore {
-    /// Checks that the source, with the transactions of a snapshot, will give no GTID that the target has executed to another
-    /// transaction, and that it is another server.
+    /// Checks that the source is another server. After the transactions of a snapshot, it must never give another
+    /// transaction a GTID of the target's.
     ///
     /// # Errors
     /// It will, or it is not; the error says how to proceed.
