@@ -135,7 +135,7 @@ async fn a_token_that_a_change_of_accounts_has_ended_is_renewed() {
     let fleet = a.look().await.expect("seen");
     assert!(fleet.claims["x"].is_current, "{fleet:?}");
     add("another");
-    // It may ask for its claims first, which a second attempt follows.
+    // A transaction may pass with the ended token.
     let claimed = match a.claim(&names(&["y"])).await {
         Err(EngineError::Away(_)) => a.claim(&names(&["y"])).await,
         outcome => outcome,
