@@ -28,7 +28,11 @@ async fn a_target_becomes_a_clone_while_clients_write() {
     let daemon = Daemon::builder(&source, &target).unset("applier.start_from").build();
     let more = arguments(&daemon);
     let more: Vec<&str> = more.iter().map(String::as_str).collect();
-    // Each reason is named before anything is changed.
+    // Each reason is named before anything is changed, also in the relay store.
+    let relay = daemon.state_dir().join("test/relay");
+    let segment = relay.join("segment-0000000000000001.relay");
+    std::fs::create_dir_all(relay).expect("created");
+    std::fs::write(&segment, "received").expect("written");
     let said = refused_with(&daemon, &more);
     assert!(said.contains("INSTALL PLUGIN clone"), "{said}");
     source.exec(PLUGIN).await;
@@ -40,6 +44,7 @@ async fn a_target_becomes_a_clone_while_clients_write() {
     let said = refused_with(&daemon, &more);
     assert!(said.contains("mine.t") && said.contains("replaces everything"), "{said}");
     target.exec("DROP DATABASE mine").await;
+    assert!(segment.exists(), "it was received, and nothing is cloned");
     let load = Load::start(&source, &busy());
     let cloning = start_copying(&daemon, &more);
     // Nothing restarts a server of the tests.
@@ -50,6 +55,7 @@ async fn a_target_becomes_a_clone_while_clients_write() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     target.restart();
     ends_well(cloning, &daemon).await;
+    assert!(!segment.exists(), "the clone has another place");
     let said = copy_log(&daemon);
     assert!(said.contains("making the account csa") && said.contains("MiB cloned in"), "{said}");
     assert!(!said.contains("admin_pw") && !said.contains("csa_pw"), "{said}");

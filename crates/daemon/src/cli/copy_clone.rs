@@ -11,7 +11,7 @@ use super::copy::options;
 use super::output::say;
 use super::verify::chosen_with_target;
 use crate::config::Config;
-use crate::copy::{CloneOptions, CloneSummary, clone, empty_relay_store};
+use crate::copy::{CloneOptions, CloneSummary, clone};
 use crate::host::{Failure, runtime};
 
 /// Makes the target of one channel a clone of its source.
@@ -38,13 +38,10 @@ pub(crate) fn copy_clone(
     let account = TargetOptions::clone(&settings.target);
     let target = TargetOptions { user: user.clone(), password, ..account.clone() };
     let source = TargetOptions::clone(&source);
-    let options = CloneOptions { source, target, account };
+    let options = CloneOptions { source, target, account, relay: settings.relay.clone() };
     let tell = |text: &str| eprintln!("{}", one_line(text));
-    let cloned = runtime()?.block_on(async {
-        empty_relay_store(&settings.relay).await?;
-        clone(&options, &tell).await
-    });
-    let cloned = cloned
+    let cloned = runtime()?
+        .block_on(clone(&options, &tell))
         .map_err(|error| Failure::Runtime(format!("channel {:?}: {error}", settings.name)))?;
     let CloneSummary { bytes, elapsed, executed, not_granted } = cloned;
     for refused in not_granted {

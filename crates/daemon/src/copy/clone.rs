@@ -7,10 +7,12 @@ use csa_applier::{TargetOptions, connect};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::{FromRow, Limits, Link, LinkError, Row, Side};
 use csa_provider::sql_text::quote;
+use csa_relaystore::disk::RelayStoreOptions;
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 
 use super::error::{CopyError, Result};
+use super::relay::empty_relay_store;
 use crate::verify::{LEFT_OUT, connect_error};
 
 /// The account of a channel, as the documents make it.
@@ -32,6 +34,8 @@ pub(crate) struct CloneOptions {
     pub(crate) target: TargetOptions,
     /// The account of the channel on the target, which is made if the clone lacks it.
     pub(crate) account: TargetOptions,
+    /// The relay store of the channel, which the clone begins empty.
+    pub(crate) relay: RelayStoreOptions,
 }
 
 /// The result of a clone.
@@ -93,6 +97,8 @@ pub(crate) async fn clone(
     check_source(&mut source).await?;
     check_target(&mut target).await?;
     source.link.quit().await;
+    // What it holds may be purged on the source, so that nothing may refuse the clone after this.
+    empty_relay_store(&options.relay).await?;
     if !has_plugin(&mut target).await? {
         target.run("INSTALL PLUGIN clone", "INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
     }

@@ -50,7 +50,6 @@ use options::{check_gtids, connect_source};
 pub(crate) use pace::Pace;
 use plan::Plan;
 pub(crate) use progress::{CopyProgress, CopyStep, MovingTable};
-pub(crate) use relay::empty_relay_store;
 use writer::TargetWriter;
 
 use crate::verify::{Scope, TableName, TableSelection, VerifySession};

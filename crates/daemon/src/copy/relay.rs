@@ -10,7 +10,7 @@ use crate::host;
 ///
 /// # Errors
 /// Something receives into it, or it can't be emptied.
-pub(crate) async fn empty_relay_store(options: &RelayStoreOptions) -> Result<()> {
+pub(super) async fn empty_relay_store(options: &RelayStoreOptions) -> Result<()> {
     if !options.directory.exists() {
         return Ok(());
     }
