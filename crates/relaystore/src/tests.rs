@@ -461,7 +461,11 @@ async fn a_survey_says_what_opening_would_find_and_changes_nothing() {
     // While it is open.
     let found = look(&set(1..=7));
     assert_eq!(found, Some(RelaySurvey { received: set(1..=20), follows: true }));
+    let all = Some(RelayContents { before: set(1..=5), received: set(1..=20) });
+    assert_eq!(store.contents(), all);
     drop((reader, store));
+    assert_eq!(contents(&options(directory.path())).expect("readable"), all);
+    assert_eq!(contents(&missing).expect("no error"), None);
     let files = || std::fs::read_dir(directory.path()).expect("a directory").count();
     let before = files();
     assert!(before > 3, "several segments");

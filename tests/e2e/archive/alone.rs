@@ -204,6 +204,57 @@ async fn an_archive_that_is_away_holds_everything_and_a_purge_makes_a_gap() {
     assert!(daemon.log().contains("begins another history"), "{}", daemon.log_tail());
 }
 
+/// The relay store may have the only copy of what an archive that is away did not get.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_archive_gets_what_waits_in_the_relay_store() {
+    let source = Server::start("source", &[]);
+    let places = [folder(), folder(), folder()];
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT)").await;
+    let row = "INSERT INTO d.t VALUES ()";
+    let daemon = alone(&source, places[0].path()).start();
+    archived(&daemon, &source).await;
+    let five_are_only_received = async |place: &TempDir| {
+        let folder = place.path().join("test");
+        std::fs::rename(&folder, place.path().join("away")).expect("renamed");
+        std::fs::write(&folder, "").expect("written");
+        for _ in 0..5 {
+            source.exec(row).await;
+        }
+        wait_state(&daemon, 0, "waiting_for_archive").await;
+        let executed = source.gtid_executed().await;
+        eventually("they are received", DRAIN, async || {
+            channel(&daemon)["received_transaction_set"] == executed.as_str()
+        })
+        .await;
+    };
+    let set_place = |place: &TempDir| {
+        daemon.set("archive.url", format!("file://{}", place.path().display()));
+    };
+
+    five_are_only_received(&places[0]).await;
+    assert!(daemon.terminate().success());
+    source.exec("FLUSH BINARY LOGS").await;
+    source.exec("PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY").await;
+    source.exec(row).await;
+    set_place(&places[1]);
+    daemon.start_again();
+    archived(&daemon, &source).await;
+    let first = view(&daemon)["transactions_total"].as_u64().expect("a number");
+    assert!(first >= 6, "{}", view(&daemon));
+
+    // The source has them, and is told to send only what comes next.
+    five_are_only_received(&places[1]).await;
+    set_place(&places[2]);
+    daemon.set("applier.start_from", "source");
+    daemon.write_config();
+    daemon.commanded(&["reload", "--restart"]);
+    archived(&daemon, &source).await;
+    assert!(view(&daemon)["transactions_total"].as_u64() >= Some(first + 5), "{}", view(&daemon));
+    assert_eq!(view(&daemon)["missing_transactions_total"], 0);
+    daemon.commanded(&["archive", "verify"]);
+    history(places[2].path());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_needs_a_target_is_refused_and_nothing_is_shown_of_one() {
     let source = Server::start("source", &[]);

@@ -9,7 +9,7 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::seams::SystemChance;
 use csa_provider::source::{Foreign, Known, PreflightError, SourceFacts, preflight};
 use csa_relaystore::disk;
-use csa_relaystore::opening::RelayStore;
+use csa_relaystore::opening::{RelayContents, RelayStore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -122,36 +122,45 @@ impl Channel {
         let end = archive_end(options, &settings.name, settings.directory(), &self.watch.archive())
             .await?;
         self.watch.done(StartStep::Position);
-        let ask = async |known: Option<&Known>| preflight(&settings.source, known).await;
-        let Some(archived) = &end.archived else {
-            let first = first(&settings.start_from, &ask(None).await?);
-            let known = Known { received: first.clone(), foreign: Foreign::default() };
-            // Transactions after a GTID set may be purged.
-            ask(Some(&known)).await?;
-            return Ok(first);
+        let ask = async |known: &GtidSet| {
+            let known = Known { received: known.clone(), foreign: Foreign::default() };
+            preflight(&settings.source, Some(&known)).await
         };
-        if !end.is_known_here {
-            let source = ask(None).await?;
-            return Ok(place_of_new_host(&end, archived, &settings.start_from, &source));
-        }
-        let relayed = relayed(settings, &self.reception, archived).await;
-        let mut received = archived.clone();
-        if relayed.follows {
-            received.union(&relayed.received);
-        }
-        let known = Known { received, foreign: Foreign::default() };
-        match ask(Some(&known)).await {
-            Ok(_) => Ok(archived.clone()),
+        let (place, received) = match &end.archived {
+            Some(archived) if end.is_known_here => {
+                let relayed = relayed(settings, &self.reception, archived).await;
+                let mut received = archived.clone();
+                if relayed.follows {
+                    received.union(&relayed.received);
+                }
+                (archived.clone(), received)
+            }
+            _ => {
+                let contents = self.reception.contents(settings).await?;
+                let source = preflight(&settings.source, None).await?;
+                match place_elsewhere(&end, &settings.start_from, &source, contents) {
+                    Elsewhere::Source(place) if end.archived.is_none() => {
+                        // Transactions after a GTID set may be purged.
+                        ask(&place).await?;
+                        return Ok(place);
+                    }
+                    Elsewhere::Source(place) => return Ok(place),
+                    Elsewhere::RelayStore { place, received } => (place, received),
+                }
+            }
+        };
+        match ask(&received).await {
+            Ok(_) => Ok(place),
             // The relay store may have something for the archive, and reception waits for the source on its own.
-            Err(PreflightError::Unreachable(_)) => Ok(archived.clone()),
+            Err(PreflightError::Unreachable(_)) => Ok(place),
             // What was received before the gap is archived first.
-            Err(PreflightError::Purged(why)) if known.received == *archived => {
+            Err(PreflightError::Purged(why)) if received == place => {
                 warn!(why, "the archive gets a gap: the source has purged what is missing");
-                let mut after = archived.clone();
-                after.union(&ask(None).await?.gtid_purged);
+                let mut after = place;
+                after.union(&preflight(&settings.source, None).await?.gtid_purged);
                 Ok(after)
             }
-            Err(PreflightError::Purged(_)) => Ok(archived.clone()),
+            Err(PreflightError::Purged(_)) => Ok(place),
             Err(error) => Err(error.into()),
         }
     }
@@ -197,6 +206,44 @@ fn has_all(store: &RelayStore, archived: &GtidSet) -> bool {
     store.received_so_far().difference(&store.before()).is_subset_of(archived)
 }
 
+/// Where a host begins in an archive to which it has never written.
+#[derive(Debug, PartialEq, Eq)]
+enum Elsewhere {
+    /// After this set: the source sends everything that follows.
+    Source(GtidSet),
+    /// After this set, because the relay store has something for the archive that the source would not send.
+    RelayStore { place: GtidSet, received: GtidSet },
+}
+
+/// Decides where a host begins that has never written to the archive, or whose state was removed.
+fn place_elsewhere(
+    end: &ArchiveEnd,
+    start: &StartFrom,
+    source: &SourceFacts,
+    contents: Option<RelayContents>,
+) -> Elsewhere {
+    let place = match &end.archived {
+        None => first(start, source),
+        Some(archived) => place_of_new_host(end, archived, start, source),
+    };
+    let Some(RelayContents { before, received }) = contents else {
+        return Elsewhere::Source(place);
+    };
+    // They came for the archive that was written from here before.
+    let mut kept = end.archived.clone().unwrap_or_default();
+    kept.union(&before);
+    let unarchived = received.difference(&kept);
+    let mut unsent = place.clone();
+    unsent.union(&source.gtid_purged);
+    let is_sent = unarchived.intersection(&unsent).is_empty();
+    if is_sent && unarchived.is_subset_of(&source.gtid_executed) {
+        return Elsewhere::Source(place);
+    }
+    let mut all = kept.clone();
+    all.union(&received);
+    Elsewhere::RelayStore { place: kept, received: all }
+}
+
 /// Returns everything that a new archive does not begin with.
 fn first(start: &StartFrom, source: &SourceFacts) -> GtidSet {
     match start {
@@ -207,8 +254,8 @@ fn first(start: &StartFrom, source: &SourceFacts) -> GtidSet {
     }
 }
 
-/// Returns where a host continues that has never written to the archive, or whose state was removed. Its source may be
-/// another one, or have lost transactions: then another history begins.
+/// Returns where a host without a relay store continues such an archive. Its source may be another one, or have lost
+/// transactions: then another history begins.
 fn place_of_new_host(
     end: &ArchiveEnd,
     archived: &GtidSet,
@@ -273,5 +320,44 @@ mod tests {
         assert_eq!(place(&source("1-9", "1-20")), set("1-10"));
         assert_eq!(place(&source("1-14", "1-20")), set("1-14"), "a gap");
         assert_eq!(place(&source("1-3", "1-9")), set("1-3"), "the source lost some");
+    }
+
+    #[test]
+    fn what_only_the_relay_store_has_comes_into_another_archive() {
+        let new =
+            ArchiveEnd { archived: None, before_last: GtidSet::new(), is_known_here: false };
+        let copied = ArchiveEnd {
+            archived: Some(set("1-10")),
+            before_last: set("1-8"),
+            is_known_here: false,
+        };
+        let decide = |end, start, purged, before, received| {
+            let contents = RelayContents { before: set(before), received: set(received) };
+            place_elsewhere(end, &start, &source(purged, "1-60"), Some(contents))
+        };
+        let relayed = |place, received| Elsewhere::RelayStore {
+            place: set(place),
+            received: set(received),
+        };
+        let (target, at_end) = (StartFrom::Target, StartFrom::Source);
+        let sent = |place| Elsewhere::Source(set(place));
+        assert_eq!(decide(&new, target.clone(), "1-40", "1-10", "1-50"), relayed("1-10", "1-50"));
+        assert_eq!(decide(&new, at_end.clone(), "", "1-10", "1-50"), relayed("1-10", "1-50"));
+        assert_eq!(
+            decide(&new, StartFrom::Executed(set("1-10")), "1-40", "1-10", "1-50"),
+            relayed("1-10", "1-50")
+        );
+        // The source lacks some of it: reception says so, once the rest is archived.
+        assert_eq!(decide(&new, target.clone(), "", "1-10", "1-70"), relayed("1-10", "1-70"));
+        assert_eq!(decide(&new, target.clone(), "1-5", "1-10", "1-50"), sent("1-5"), "it has more");
+        assert_eq!(decide(&new, at_end, "", "1-50", "1-50"), sent("1-60"), "nothing is held");
+
+        let decide = |purged, before| decide(&copied, target.clone(), purged, before, "1-50");
+        assert_eq!(decide("1-40", "1-10"), relayed("1-10", "1-50"));
+        assert_eq!(decide("1-40", "1-6"), relayed("1-10", "1-50"));
+        assert_eq!(decide("1-40", "1-15"), relayed("1-15", "1-50"), "an older copy gets a gap");
+        assert_eq!(decide("1-5", "1-10"), sent("1-8"), "the source sends all of it again");
+        let without = place_elsewhere(&copied, &target, &source("1-40", "1-60"), None);
+        assert_eq!(without, sent("1-40"));
     }
 }

@@ -12,7 +12,7 @@ use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::Backoff;
 use csa_provider::source::{Foreign, Provider, ReceptionEnd, RecordedProvider, SourceFacts};
 use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
-use csa_relaystore::opening::{Loss, RelayStore};
+use csa_relaystore::opening::{self, Loss, RelayContents, RelayStore};
 use csa_relaystore::read::Recovery;
 use csa_relaystore::write::RelayInlet;
 use parking_lot::Mutex as SyncMutex;
@@ -237,6 +237,21 @@ impl Reception {
             None => store.received_so_far(),
             Some(loss) => loss.before,
         })
+    }
+
+    /// Returns the transactions that the channel's store has, open or closed; `None` if there is none.
+    pub(super) async fn contents(
+        &self,
+        settings: &ChannelSettings,
+    ) -> Result<Option<RelayContents>, ChannelError> {
+        let open = self.current.lock().await.as_ref().map(|open| Arc::clone(&open.received.store));
+        if let Some(store) = open {
+            return Ok(store.contents());
+        }
+        let options = settings.relay.clone();
+        let found = blocking(move || opening::contents(&options)).await;
+        let wrong = |error| ChannelError::State(format!("looking at the relay store: {error}"));
+        Ok(found.map_err(wrong)??)
     }
 
     /// Returns true until the store is closed, also after reception has ended.

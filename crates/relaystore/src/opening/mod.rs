@@ -6,4 +6,4 @@ pub(crate) mod survey;
 
 pub use loss::Loss;
 pub use store::RelayStore;
-pub use survey::{RelaySurvey, survey};
+pub use survey::{RelayContents, RelaySurvey, contents, survey};

@@ -18,6 +18,7 @@ use crate::disk::directory::Directory;
 use crate::disk::error::{Result, io};
 use crate::disk::options::RelayStoreOptions;
 use crate::disk::segment::RelayPosition;
+use crate::opening::survey::RelayContents;
 use crate::read::inspect::RelayInspector;
 use crate::read::reader::RelayReader;
 use crate::read::recovery::{self, Recovered, Recovery};
@@ -274,6 +275,14 @@ impl RelayStore {
         let mut passed = segments::passed_over(&state.segments);
         passed.union(&self.only_on_target);
         passed
+    }
+
+    /// Returns the transactions that the store has, as [`crate::opening::contents`] does for a closed one.
+    #[must_use]
+    pub fn contents(&self) -> Option<RelayContents> {
+        let is_empty = self.shared.state.lock().segments.is_empty();
+        let all = || RelayContents { before: self.passed_over(), received: self.received_so_far() };
+        (!is_empty).then(all)
     }
 
     /// Returns the transactions before the first one in the store.

@@ -9,7 +9,7 @@ use crate::disk::directory::SegmentFiles;
 use crate::disk::error::{Error, Result};
 use crate::disk::options::RelayStoreOptions;
 use crate::read::recovery::{Headers, Scan, read_headers};
-use crate::state::segments::holes;
+use crate::state::segments::{holes, passed_over};
 
 /// The contents of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,6 +21,15 @@ pub struct RelaySurvey {
     pub follows: bool,
 }
 
+/// The transactions of a store, whatever a target or an archive has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RelayContents {
+    /// Transactions that it does not have, before its first one and between others.
+    pub before: GtidSet,
+    /// `before`, and everything up to its last whole transaction.
+    pub received: GtidSet,
+}
+
 /// Looks at a store; the target has `executed`. `None` if there is none.
 ///
 /// Blocks on the disk for as long as opening the store does.
@@ -28,11 +37,33 @@ pub struct RelaySurvey {
 /// # Errors
 /// The disk fails, or a segment is of another version.
 pub fn survey(options: &RelayStoreOptions, executed: &GtidSet) -> Result<Option<RelaySurvey>> {
-    match look(&SegmentFiles::of(options), executed) {
+    unless_missing(look(&SegmentFiles::of(options), executed))
+}
+
+/// Returns the transactions that a closed store has. `None` if there is none, or if it is in parts, of which somebody
+/// else has to say which one counts.
+///
+/// Blocks on the disk for as long as opening the store does.
+///
+/// # Errors
+/// The disk fails, or a segment is of another version.
+pub fn contents(options: &RelayStoreOptions) -> Result<Option<RelayContents>> {
+    unless_missing(all(&SegmentFiles::of(options)))
+}
+
+fn unless_missing<T>(found: Result<Option<T>>) -> Result<Option<T>> {
+    match found {
         // There is no store yet, or a running daemon has just purged the segment.
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         other => other,
     }
+}
+
+fn all(files: &SegmentFiles) -> Result<Option<RelayContents>> {
+    let Headers { segments, .. } = read_headers(files, None)?;
+    let Some((&number, last)) = segments.last_key_value() else { return Ok(None) };
+    let received = Scan::run(files, number, last)?.received;
+    Ok(Some(RelayContents { before: passed_over(&segments), received }))
 }
 
 fn look(files: &SegmentFiles, executed: &GtidSet) -> Result<Option<RelaySurvey>> {
