@@ -6,6 +6,7 @@ use std::time::Duration;
 use csa_tests::{Daemon, FakeServer, Server, compare, eventually};
 use serde_json::Value;
 
+use crate::fleet::Site;
 use crate::{DRAIN, wait_state};
 
 #[track_caller]
@@ -156,6 +157,41 @@ async fn a_channel_without_a_checkpoint_never_goes_back_in_time() {
     source.exec("INSERT INTO d.keyless VALUES (700)").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
+}
+
+/// Another channel keeps the daemon up, which makes the folder of the new name before it refuses the start.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_received_follows_a_channel_whose_start_was_refused() {
+    let site = Site::new(&["test", "two"]).await;
+    let daemon = site.builder().append(&site.channel("two", "")).start();
+    site.drained(&daemon, &["test", "two"]).await;
+    daemon.commanded(&["--channel", "test", "pause"]);
+    site.source.exec("CREATE TABLE test.late (v INT); INSERT INTO test.late VALUES (1)").await;
+    let executed = site.source.gtid_executed().await;
+    eventually("it is received", DRAIN, async || {
+        let channels = daemon.status()["channels"].clone();
+        (0..2).all(|channel| channels[channel]["received_transaction_set"] == executed.as_str())
+    })
+    .await;
+    assert!(daemon.terminate().success());
+    daemon.set("name", "renamed");
+    daemon.start_again();
+    wait_state(&daemon, 0, "failed").await;
+    let adopt = ["--channel", "renamed", "adopt", "--from", "test"];
+    let error = daemon.status()["channels"][0]["last_error"]["message"].to_string();
+    assert!(error.contains("csa-daemon adopt --from test --channel renamed"), "{error}");
+    assert!(daemon.state_dir().join("renamed").is_dir());
+    eventually("the source has purged it", DRAIN, async || {
+        site.source.exec("FLUSH BINARY LOGS").await;
+        site.source.exec("PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY").await;
+        site.source.value::<String>("SELECT @@GLOBAL.gtid_purged").await == executed
+    })
+    .await;
+    says(&daemon.commanded(&adopt), &["channel renamed has the checkpoint", "relay is now"]);
+    daemon.commanded(&["--channel", "renamed", "restart"]);
+    wait_state(&daemon, 0, "running").await;
+    site.drained(&daemon, &["renamed", "two"]).await;
+    compare(&site.source, &site.target).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

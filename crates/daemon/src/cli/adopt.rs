@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use csa_applier::AuditEntry;
+use csa_relaystore::disk::RelayStoreOptions;
+use csa_relaystore::read::RelayInspector;
 
 use super::output::say;
 use super::verify::chosen_with_target;
-use crate::config::{ChannelSettings, Config};
+use crate::config::Config;
 use crate::host::{Failure, now_micros, runtime};
 
 /// Moves the checkpoint of channel `from`, and its relay store if it is on this host, to the named
@@ -45,31 +47,122 @@ pub(crate) fn adopt(path: &Path, channel: Option<&str>, from: &str) -> Result<()
         target.address(),
         checkpoint.executed
     );
-    if let Some(said) = move_state(settings, from) {
-        say!("{said}");
+    match move_state(&settings.relay, from) {
+        Ok(None) => Ok(()),
+        Ok(Some(said)) => {
+            say!("{said}");
+            Ok(())
+        }
+        Err(why) => Err(Failure::Runtime(why)),
     }
-    Ok(())
 }
 
 /// The source may have purged what the other channel received and did not apply yet. A crash before
 /// the rename leaves the store under its old name; the channel then fetches from the source again.
-fn move_state(settings: &ChannelSettings, from: &str) -> Option<String> {
-    let new = settings.relay.directory.parent()?;
+///
+/// # Errors
+/// The relay store has to be moved by hand, as the text says.
+fn move_state(relay: &RelayStoreOptions, from: &str) -> Result<Option<String>, String> {
+    let Some(new) = relay.directory.parent() else { return Ok(None) };
     let old = new.with_file_name(from);
     if !old.is_dir() {
-        return None;
+        return Ok(None);
     }
-    let (old_shown, new_shown) = (old.display(), new.display());
-    if new.exists() {
-        return Some(format!(
-            "{old_shown} holds what channel {from} had received; it is not moved, because {new_shown} \
-             exists"
-        ));
+    if !new.exists() {
+        return moved(&old, new, from);
     }
-    Some(match std::fs::rename(&old, new) {
-        Ok(()) => format!("{old_shown} is now {new_shown}"),
-        Err(error) => format!(
-            "{old_shown} holds what channel {from} had received; moving it to {new_shown}: {error}"
-        ),
-    })
+    // The daemon made the folder before it refused the start under the new name.
+    let received = RelayStoreOptions { directory: old.join("relay"), ..relay.clone() };
+    if has_segments(&received) == Ok(false) {
+        return Ok(None);
+    }
+    match has_segments(relay) {
+        Ok(false) => {}
+        Ok(true) => {
+            let why = "that one has received something, too";
+            return Err(by_hand(&received.directory, &relay.directory, from, why));
+        }
+        Err(why) => return Err(by_hand(&received.directory, &relay.directory, from, &why)),
+    }
+    // Only its lock may be in it. The rename says so where it is not empty then.
+    drop(std::fs::remove_file(relay.directory.join("lock")));
+    let said = moved(&received.directory, &relay.directory, from)?;
+    // Without it, nothing is received until the target answers.
+    drop(std::fs::rename(old.join("foreign.json"), new.join("foreign.json")));
+    Ok(said)
+}
+
+fn has_segments(relay: &RelayStoreOptions) -> Result<bool, String> {
+    let found = RelayInspector::open(relay).map_err(|error| error.to_string())?;
+    Ok(!found.is_empty())
+}
+
+fn moved(old: &Path, new: &Path, from: &str) -> Result<Option<String>, String> {
+    match std::fs::rename(old, new) {
+        Ok(()) => Ok(Some(format!("{} is now {}", old.display(), new.display()))),
+        Err(error) => Err(by_hand(old, new, from, &error.to_string())),
+    }
+}
+
+/// Returns why a folder is not moved, and the commands that move it.
+fn by_hand(old: &Path, new: &Path, from: &str, why: &str) -> String {
+    let is_there = new.exists();
+    let (old, new) = (old.display(), new.display());
+    let aside = if is_there { format!("mv {new} {new}.before && ") } else { String::new() };
+    format!(
+        "{old} holds what channel {from} had received. It is not moved to {new}: {why}. The source may have purged \
+         it, so stop the daemon and run as its user, before you start the channel: {aside}mv {old} {new}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use csa_relaystore::disk::{RealFs, SyncPolicy};
+
+    use super::*;
+
+    #[test]
+    fn a_relay_store_is_moved_into_a_folder_that_is_there_and_never_over_another() {
+        let state = tempfile::tempdir().unwrap();
+        let (old, new) = (state.path().join("orders"), state.path().join("shop"));
+        let relay = RelayStoreOptions {
+            directory: new.join("relay"),
+            segment_size: 1 << 20,
+            space_limit: 0,
+            min_free_disk: 0,
+            sync: SyncPolicy::Os,
+            archived: false,
+            tail_bytes: RelayStoreOptions::TAIL_BYTES,
+            frame_bytes: RelayStoreOptions::FRAME_BYTES,
+            wake_bytes: RelayStoreOptions::WAKE_BYTES,
+            files: Arc::new(RealFs),
+        };
+        let segment = "relay/segment-0000000000000001.relay";
+        let write = |path: &Path, text: &str| {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        assert_eq!(move_state(&relay, "orders"), Ok(None), "it is on another host");
+        // The daemon has refused the start under the new name.
+        for file in [segment, "foreign.json", "replica_uuid"] {
+            write(&old.join(file), "old");
+        }
+        for file in ["relay/lock", "replica_uuid"] {
+            write(&new.join(file), "new");
+        }
+        let said = move_state(&relay, "orders").unwrap().unwrap();
+        assert!(said.contains("orders/relay is now"), "{said}");
+        let read = |file: &str| std::fs::read_to_string(new.join(file)).unwrap();
+        assert_eq!([segment, "foreign.json", "replica_uuid"].map(read), ["old", "old", "new"]);
+        assert_eq!(move_state(&relay, "orders"), Ok(None), "nothing is left there");
+        // The new name has received something.
+        write(&old.join(segment), "older");
+        let why = move_state(&relay, "orders").unwrap_err();
+        let (one, other) = (old.join("relay"), new.join("relay"));
+        let (one, other) = (one.display(), other.display());
+        assert!(why.ends_with(&format!("mv {other} {other}.before && mv {one} {other}")), "{why}");
+        assert_eq!(read(segment), "old");
+    }
 }
