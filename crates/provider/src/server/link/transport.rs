@@ -13,6 +13,9 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::addresses::connect_to_host;
 
+/// Linux reads the milliseconds as a signed number, and refuses more.
+const USER_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// Bytes to and from a server.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
@@ -87,8 +90,33 @@ fn tune(stream: &TcpStream, net_timeout: Option<Duration>) -> io::Result<()> {
         .with_interval(Duration::from_secs(10));
     let socket = SockRef::from(stream);
     socket.set_tcp_keepalive(&keepalive)?;
-    if net_timeout.is_some() {
-        socket.set_tcp_user_timeout(net_timeout)?;
+    if let Some(net_timeout) = net_timeout {
+        socket.set_tcp_user_timeout(Some(net_timeout.min(USER_TIMEOUT_MAX)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_link_takes_any_timeout() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let day = Duration::from_secs(24 * 3600);
+        for (given, set) in [
+            (day, day),
+            (24 * day, 24 * day),
+            (30 * day, USER_TIMEOUT_MAX),
+            (365 * day, USER_TIMEOUT_MAX),
+        ] {
+            tune(&stream, Some(given)).unwrap();
+            assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(set));
+        }
+        tune(&stream, None).unwrap();
+    }
 }
