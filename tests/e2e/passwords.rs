@@ -84,6 +84,24 @@ async fn a_new_password_in_a_file_counts_at_the_next_login() {
     compare(&source, &target).await;
 }
 
+/// Editors on Windows and Kubernetes secrets have more than the password.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_around_a_password_does_not_count() {
+    let (source, target) = Server::pair(&[], &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("source.pw");
+    std::fs::write(&file, "\u{feff}repl_pw\r\n").expect("writable");
+    let daemon = Daemon::builder(&source, &target)
+        .unset("source.password")
+        .unset("target.password")
+        .set("source.password_file", file.display().to_string())
+        .set("target.password_env", "CSA_TEST_TARGET_PASSWORD")
+        .env("CSA_TEST_TARGET_PASSWORD", "csa_pw\n")
+        .start();
+    source.exec("CREATE DATABASE d").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_privilege_that_comes_back_needs_no_person() {
     let (source, target) = Server::pair(&[], &[]);

@@ -8,7 +8,7 @@ use csa_applier::{
     TargetGtids, TargetOptions, TlsOptions,
 };
 use csa_provider::binlog::Uuid;
-use csa_provider::server::link::Password;
+use csa_provider::server::link::{Password, secret_text};
 use csa_provider::server::{Environment, TlsMode};
 use csa_provider::source::{GroupDiscovery, SourceOptions};
 use csa_relaystore::disk::{RealFs, RelayStoreOptions, SyncPolicy};
@@ -433,9 +433,10 @@ fn password(
         (None, Some(path), None) => Password::in_file(&path).map_err(|error| {
             ConfigError(format!("{side}.password_file: {}: {error}", path.display()))
         }),
-        (None, None, Some(name)) => std::env::var(&name).map(Into::into).map_err(|_| {
-            ConfigError(format!("{side}.password_env: the environment has no {name}"))
-        }),
+        (None, None, Some(name)) => match std::env::var(&name) {
+            Ok(text) => Ok(secret_text(&text).into()),
+            Err(_) => wrong(format!("{side}.password_env: the environment has no {name}")),
+        },
         (None, None, None) => {
             wrong(format!("{side}: password_file, password_env or password is missing"))
         }

@@ -30,7 +30,7 @@ pub use mysql_common::row::Row;
 pub use mysql_common::row::convert::FromRow;
 pub use mysql_common::value::Value;
 pub use mysql_common::value::convert::FromValue;
-pub use password::Password;
+pub use password::{Password, secret_text};
 pub use query::{NextRows, Outcome, RowPart, rows_as};
 pub use server_errors::{About, Consequence, Opening, RULES, Rule, rule_of};
 pub use transport::{Connecting, Endpoint, Network, SystemNetwork, Transport};

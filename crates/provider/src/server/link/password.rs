@@ -22,7 +22,7 @@ pub struct Password {
 }
 
 impl Password {
-    /// Reads a file, whose last newline does not count.
+    /// Reads a file, in which [`secret_text`] counts.
     ///
     /// # Errors
     /// It can't be read.
@@ -73,8 +73,15 @@ impl Password {
 
 #[expect(clippy::disallowed_methods, reason = "passwords of the host")]
 fn read(path: &Path) -> io::Result<SecretString> {
-    let text = std::fs::read_to_string(path)?;
-    Ok(text.strip_suffix('\n').unwrap_or(&text).into())
+    Ok(secret_text(&std::fs::read_to_string(path)?).into())
+}
+
+/// Returns the secret of a file or a variable: editors and clusters write a newline after it, and some a byte order
+/// mark before it, which are no part of any password.
+#[must_use]
+pub fn secret_text(text: &str) -> &str {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
 }
 
 impl From<SecretString> for Password {
@@ -116,6 +123,26 @@ mod tests {
         assert!(!Password::from("x").is_from_the_same(&"y".into()));
         assert!(!password.is_from_the_same(&"old".into()));
         assert_eq!(format!("{password:?}").matches("old").count(), 0);
+    }
+
+    #[test]
+    fn what_editors_write_around_a_password_does_not_count() {
+        for (text, secret) in [
+            ("s", "s"),
+            ("s\n", "s"),
+            ("s\r\n", "s"),
+            ("\u{feff}s\r\n", "s"),
+            ("\u{feff}\n", ""),
+            (" s \n\n", " s \n"),
+            ("s\r", "s\r"),
+            ("s\u{feff}", "s\u{feff}"),
+        ] {
+            assert_eq!(secret_text(text), secret, "{text:?}");
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            let password = Password::in_file(file.path()).unwrap();
+            assert_eq!(password.current().expose_secret(), secret, "{text:?}");
+        }
     }
 
     /// Returns how long a pause of 30 s lasts where the file is written after five seconds.
