@@ -136,6 +136,26 @@ async fn a_table_that_differs_is_equal_once_it_is_dropped() {
     reaches(&daemon, "the end", |verify| verify["last"]["outcome"] == "equal").await;
 }
 
+/// The daemon runs while a command makes the target again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_was_copied_again_has_no_result_until_it_is_compared() {
+    let (source, target) = servers(1_000).await;
+    let daemon = builder(&source, &target, "24h", 0).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    reaches(&daemon, "a result", |verify| verify["last"]["outcome"] == "equal").await;
+    daemon.commanded(&["stop", "--receiving"]);
+    target.exec("DROP DATABASE d; DELETE FROM csa.checkpoint").await;
+    let password = daemon.config_path().with_file_name("source.pw");
+    std::fs::write(&password, "admin_pw\n").expect("writable");
+    let password = password.display().to_string();
+    let copy = ["copy", "--source-user", "admin", "--source-password-file", &password];
+    tokio::task::block_in_place(|| daemon.commanded(&copy));
+    reaches(&daemon, "nothing is known", |verify| verify["last"].is_null()).await;
+    target.exec("SET sql_log_bin = 0; UPDATE d.t SET s = 'damaged' WHERE id = 70").await;
+    daemon.commanded(&["restart"]);
+    reaches(&daemon, "a difference", |verify| verify["last"]["outcome"] == "different").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_round_is_gentle_and_continues_after_a_kill_and_a_pause() {
     const ROWS: u32 = 20_000;

@@ -324,8 +324,7 @@ mod tests {
 
     #[test]
     fn what_only_the_relay_store_has_comes_into_another_archive() {
-        let new =
-            ArchiveEnd { archived: None, before_last: GtidSet::new(), is_known_here: false };
+        let new = ArchiveEnd { archived: None, before_last: GtidSet::new(), is_known_here: false };
         let copied = ArchiveEnd {
             archived: Some(set("1-10")),
             before_last: set("1-8"),
@@ -335,10 +334,8 @@ mod tests {
             let contents = RelayContents { before: set(before), received: set(received) };
             place_elsewhere(end, &start, &source(purged, "1-60"), Some(contents))
         };
-        let relayed = |place, received| Elsewhere::RelayStore {
-            place: set(place),
-            received: set(received),
-        };
+        let relayed =
+            |place, received| Elsewhere::RelayStore { place: set(place), received: set(received) };
         let (target, at_end) = (StartFrom::Target, StartFrom::Source);
         let sent = |place| Elsewhere::Source(set(place));
         assert_eq!(decide(&new, target.clone(), "1-40", "1-10", "1-50"), relayed("1-10", "1-50"));

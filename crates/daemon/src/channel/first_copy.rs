@@ -14,12 +14,13 @@ use tracing::{info, warn};
 use super::error::ChannelError;
 use super::live_settings::Controls;
 use super::reception::{Received, Reception};
+use super::rounds::forget_comparisons;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::copy::{
     self, CopyError, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, Pace,
 };
-use crate::verify::{Replicated, STATE_FILE, Scope, VerifyError};
+use crate::verify::{Replicated, Scope, VerifyError};
 
 /// Makes the target a copy of the source, with the channel's first checkpoint, and receives meanwhile what follows
 /// it: the source may purge that. May be dropped anywhere: the next copy continues, or begins again. Returns true if
@@ -44,8 +45,7 @@ pub(super) async fn make(
     for refused in not_made {
         warn!("not copied: {refused}");
     }
-    // The state of a comparison of what the target was before.
-    drop(std::fs::remove_file(settings.directory().join(STATE_FILE)));
+    forget_comparisons(settings.directory());
     info!(tables, rows, ?elapsed, "all rows are copied");
     Ok(until.is_none())
 }

@@ -34,5 +34,6 @@ pub(crate) use live_settings::{
 };
 pub(crate) use overlap::overlap;
 pub(crate) use refusal::Refusal;
+pub(crate) use rounds::forget_comparisons;
 pub(crate) use supervisor::{Stopped, Supervisor};
 pub(crate) use traced::Traced;

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::output::say;
 use super::verify::{chosen_with_target, reader};
+use crate::channel::forget_comparisons;
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{
@@ -18,7 +19,7 @@ use crate::copy::{
     PlannedCopy, PlannedTable, sources,
 };
 use crate::host::{Failure, runtime};
-use crate::verify::{Replicated, STATE_FILE, abandoned_ended};
+use crate::verify::{Replicated, abandoned_ended};
 
 /// Width of the bar, and of its line, in cells.
 const BAR: usize = 24;
@@ -57,8 +58,7 @@ pub(crate) fn copy(
         });
         screen.clear();
         let copied = copied.map_err(failed)?;
-        // The state of a comparison of what the target was before.
-        drop(std::fs::remove_file(channel.directory().join(STATE_FILE)));
+        forget_comparisons(channel.directory());
         finished(channel, &copied, options.compares);
     }
     Ok(())

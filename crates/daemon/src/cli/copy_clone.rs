@@ -10,6 +10,7 @@ use super::arguments::CopyArguments;
 use super::copy::options;
 use super::output::say;
 use super::verify::chosen_with_target;
+use crate::channel::forget_comparisons;
 use crate::config::Config;
 use crate::copy::{CloneOptions, CloneSummary, clone};
 use crate::host::{Failure, runtime};
@@ -43,6 +44,7 @@ pub(crate) fn copy_clone(
     let cloned = runtime()?
         .block_on(clone(&options, &tell))
         .map_err(|error| Failure::Runtime(format!("channel {:?}: {error}", settings.name)))?;
+    forget_comparisons(settings.directory());
     let CloneSummary { bytes, elapsed, executed, not_granted } = cloned;
     for refused in not_granted {
         eprintln!("not granted: {}", one_line(&refused));

@@ -14,7 +14,7 @@ use super::result::{LastRound, differing};
 use crate::host::now_micros;
 use crate::host::replaced_file::replace;
 use crate::observe::view::DifferingTableView;
-use crate::verify::{Outcome, Saved, TableReport, VerifyReport};
+use crate::verify::{Outcome, STATE_FILE, Saved, TableReport, VerifyReport};
 
 const FILE: &str = "verify-rounds.json";
 /// An older state was compared too long ago.
@@ -35,6 +35,22 @@ pub(super) struct KeptRound {
 pub(super) struct Kept {
     pub(super) last: Option<LastRound>,
     pub(super) round: Option<KeptRound>,
+    /// The file has been read or written.
+    #[serde(skip)]
+    pub(super) is_on_disk: bool,
+}
+
+/// Removes everything that comparisons of the channel in `directory` have found: the target is another copy now. A
+/// daemon that runs notices it.
+pub(crate) fn forget_comparisons(directory: &Path) {
+    for file in [STATE_FILE, FILE] {
+        drop(fs::remove_file(directory.join(file)));
+    }
+}
+
+/// Returns true if there is no file: where there was one, a command has made another copy.
+pub(super) fn is_removed(directory: &Path) -> bool {
+    matches!(directory.join(FILE).try_exists(), Ok(false))
 }
 
 impl KeptRound {
@@ -78,17 +94,23 @@ impl Kept {
         if let Some(round) = &mut round {
             round.saved = part(path, "what the round under way has compared", saved);
         }
-        Self { last: part(path, "the last result", take("/last")), round }
+        Self { last: part(path, "the last result", take("/last")), round, is_on_disk: true }
     }
 
-    /// Replaces the file as a whole; a crash leaves the old one or the new one.
-    pub(super) fn write(&self, directory: &Path) {
+    /// Replaces the file as a whole; a crash leaves the old one or the new one. Nothing is kept once it is gone.
+    pub(super) fn write(&mut self, directory: &Path) {
+        if self.is_on_disk && is_removed(directory) {
+            *self = Self::default();
+            return;
+        }
         let path = directory.join(FILE);
-        let written = serde_json::to_vec(self).map_err(io::Error::from);
-        let written = written.and_then(|text| replace(&path, &text));
-        if let Err(error) = written {
-            let path = path.display();
-            debug!(%path, %error, "the state of the comparison is not kept");
+        let written = serde_json::to_vec(&*self).map_err(io::Error::from);
+        match written.and_then(|text| replace(&path, &text)) {
+            Ok(()) => self.is_on_disk = true,
+            Err(error) => {
+                let path = path.display();
+                debug!(%path, %error, "the state of the comparison is not kept");
+            }
         }
     }
 
@@ -221,6 +243,27 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_kept_of_a_target_that_was_copied_since() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut kept = Kept::default();
+        kept.finish("c", &report(&[("d.a", "equal")]), &[], 1);
+        assert!(!kept.is_on_disk && is_removed(folder.path()));
+        kept.write(folder.path());
+        for mut kept in [kept, Kept::read(folder.path())] {
+            kept.write(folder.path());
+            assert!(kept.is_on_disk && !is_removed(folder.path()));
+            forget_comparisons(folder.path());
+            assert!(is_removed(folder.path()));
+            kept.write(folder.path());
+            assert!(kept.last.is_none() && !kept.is_on_disk && is_removed(folder.path()));
+            // The next comparison.
+            kept.finish("c", &report(&[("d.a", "equal")]), &[], 1);
+            kept.write(folder.path());
+            assert!(Kept::read(folder.path()).last.is_some());
+        }
+    }
+
+    #[test]
     fn a_part_of_another_version_costs_no_other_part() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut kept = Kept::default();
@@ -240,7 +283,7 @@ mod tests {
             let mut other = whole.clone();
             *other.pointer_mut(field).expect("a field") = serde_json::json!({ "form": 2 });
             fs::write(folder.path().join(FILE), other.to_string()).expect("written");
-            let Kept { last, round } = Kept::read(folder.path());
+            let Kept { last, round, .. } = Kept::read(folder.path());
             let saved = round.as_ref().is_some_and(|round| round.saved.is_some());
             assert_eq!((last.is_some(), round.is_some(), saved), keeps, "{field}");
             assert!(last.is_none_or(|last| last.differing.len() == 1), "{field}");

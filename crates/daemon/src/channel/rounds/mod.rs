@@ -8,6 +8,7 @@ mod result;
 pub(super) mod status;
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::time::Duration;
 
 use csa_provider::seams::{Backoff, unhurried};
@@ -22,7 +23,8 @@ use crate::verify::{
     Outcome, Replicated, Saved, Scope, TableName, VerifyError, VerifyEvent, VerifyOptions,
     VerifyReport, source_servers, verify,
 };
-use kept::{Kept, KeptRound};
+pub(crate) use kept::forget_comparisons;
+use kept::{Kept, KeptRound, is_removed};
 use plan::{NextRound, is_replaced, next, refusal};
 use status::RoundsStatus;
 
@@ -78,6 +80,10 @@ async fn keep(channel: &Supervisor, permits: &Semaphore) -> Infallible {
             // What was compared before the copy says nothing about it.
             *kept = Kept::default();
             write(kept, settings.directory()).await;
+            status.set_last(&settings.name, None);
+        } else if is_gone(kept, settings.directory()).await {
+            info!("another copy was made: all tables are compared again");
+            *kept = Kept::default();
             status.set_last(&settings.name, None);
         }
         let tables = match next(kept, rule.every, now_micros()) {
@@ -238,8 +244,19 @@ async fn interrupted(channel: &Supervisor) -> String {
     }
 }
 
-async fn write(kept: &Kept, directory: &std::path::Path) {
-    let (kept, directory) = (kept.clone(), directory.to_owned());
+async fn write(kept: &mut Kept, directory: &Path) {
+    let (mut own, directory) = (kept.clone(), directory.to_owned());
+    let written = blocking(move || {
+        own.write(&directory);
+        own
+    });
     // A failure costs what was compared since the last one that succeeded.
-    let _ = blocking(move || kept.write(&directory)).await;
+    if let Ok(own) = written.await {
+        *kept = own;
+    }
+}
+
+async fn is_gone(kept: &Kept, directory: &Path) -> bool {
+    let directory = directory.to_owned();
+    kept.is_on_disk && blocking(move || is_removed(&directory)).await.unwrap_or_default()
 }
