@@ -45,7 +45,7 @@ async fn find(archive: &Archive, marker: &MarkerFile) -> Result<ArchiveEnd> {
     let mut end = ArchiveEnd {
         archived: None,
         before_last: GtidSet::new(),
-        is_known_here: marker.is_of(archive.url()),
+        is_known_here: marker.is_of(archive)?,
     };
     let Some(last) = histories.pop() else { return Ok(end) };
     let HistoryEnd { archived, before_last, .. } = archive.history(&last).end().await?;

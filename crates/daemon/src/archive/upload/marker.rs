@@ -1,6 +1,7 @@
 //! Remembers on this host which history the channel writes. Without its mount, a directory looks like a new archive. To begin
 //! there would split the archive, and nobody would notice.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use csa_relaystore::disk::in_place;
@@ -28,8 +29,22 @@ impl MarkerFile {
         Self(directory.join(FILE))
     }
 
-    fn read(&self) -> Option<Marker> {
-        serde_json::from_slice(&std::fs::read(&self.0).ok()?).ok()
+    /// Returns `None` only where there is no file: one that can't be read may name a history whose mount is missing.
+    fn read(&self, archive: &Archive) -> Result<Option<Marker>> {
+        let found = match std::fs::read(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => Err(error.to_string()),
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
+        };
+        found.map(Some).map_err(|error| {
+            let what = "looking for its last history".to_owned();
+            let why = format!(
+                "{}: {error}; give it back to the daemon's user, or remove it if the archive is the right one: the \
+                 directory is mounted, or the bucket has the last files",
+                self.0.display()
+            );
+            ArchiveError::Away { url: archive.url().to_owned(), what, why }
+        })
     }
 
     /// Returns the names of all histories of the archive. The one that was written from here may have been deleted for its
@@ -39,7 +54,7 @@ impl MarkerFile {
     /// The archive does not answer, or is not the one that was written from here.
     pub(super) async fn histories(&self, archive: &Archive) -> Result<Vec<String>> {
         let histories = archive.histories().await?;
-        let marker = self.read().filter(|marker| marker.url == archive.url());
+        let marker = self.read(archive)?.filter(|marker| marker.url == archive.url());
         let missing = marker.map(|marker| marker.history).filter(|name| !histories.contains(name));
         if let Some(history) = missing {
             if !archive.has_outlived(&history).await? {
@@ -77,9 +92,12 @@ impl MarkerFile {
         ArchiveError::Away { url, what, why }
     }
 
-    /// A history of the archive at `url` was written from here. Blocks on the disk.
-    pub(super) fn is_of(&self, url: &str) -> bool {
-        self.read().is_some_and(|marker| marker.url == url)
+    /// Returns true if a history of the archive was written from here. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub(super) fn is_of(&self, archive: &Archive) -> Result<bool> {
+        Ok(self.read(archive)?.is_some_and(|marker| marker.url == archive.url()))
     }
 
     /// Remembers the history. Blocks on the disk.
@@ -138,7 +156,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = MarkerFile::in_directory(directory.path());
         file.remember(archive.url(), written).expect("written");
-        assert!(file.is_of(archive.url()));
+        assert!(file.is_of(archive).expect("readable"));
         match file.histories(archive).await {
             Ok(histories) => Some(histories),
             Err(error) => {
@@ -163,6 +181,25 @@ mod tests {
         begin(&archive, "c").await.publish(&index(1, "", "")).await.expect("published");
         assert_eq!(found(&archive, "b").await, None);
         assert_eq!(found(&archive, "a").await, Some(vec!["a".to_owned(), "c".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_can_not_be_read_is_not_taken_for_none() {
+        let archive = archive("shop");
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = MarkerFile::in_directory(directory.path());
+        let path = directory.path().join(FILE);
+        for damaged in [&b""[..], b"{", b"7", b"\xff"] {
+            std::fs::write(&path, damaged).expect("written");
+            let why = file.histories(&archive).await.expect_err("it is damaged").to_string();
+            assert!(why.contains("archive.json") && why.contains("or remove it"), "{why}");
+            assert!(file.is_of(&archive).is_err());
+        }
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::create_dir(&path).expect("a folder in its place");
+        assert!(file.histories(&archive).await.is_err());
+        std::fs::remove_dir(&path).expect("removed");
+        assert!(file.histories(&archive).await.is_ok_and(|found| found.is_empty()));
     }
 
     #[tokio::test]
