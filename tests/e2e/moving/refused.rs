@@ -254,6 +254,30 @@ async fn accounts_are_locked_where_no_server_may_be_set_to_read_only() {
         (world.access(&world.a).await, world.access(&world.b).await),
         ("00".into(), "00".into())
     );
+    // What a refusal advises is of this fence.
+    let lock = |state| format!("SET SESSION sql_log_bin = 0; ALTER USER app@'%' ACCOUNT {state}");
+    world.b.exec(&lock("UNLOCK")).await;
+    let both = world.command(&["--cut-over"]);
+    both.refused(2, &["both servers take writes", "ALTER USER 'app'@'%' ACCOUNT LOCK"]);
+    for server in [&world.a, &world.b] {
+        server.exec(&lock("LOCK")).await;
+    }
+    let neither = world.command(&["--cut-over"]);
+    neither.refused(2, &["neither server takes writes", "ALTER USER 'app'@'%' ACCOUNT UNLOCK"]);
+    for said in [both, neither] {
+        assert!(!said.error.contains("read_only"), "{said:?}");
+    }
+}
+
+/// A restart of 5.7 keeps locked accounts. The line of an option file would close the server to the channel, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_accounts_need_no_option_file() {
+    let world = World::start(Some("5.7"), |builder| {
+        builder.set("move.fence", "lock_accounts").set("move.accounts", vec!["app@%"])
+    })
+    .await;
+    let said = world.moved(&["--plan"]);
+    assert!(said.contains("ACCOUNT LOCK") && !said.contains("read_only"), "{said}");
 }
 
 /// Without the privilege they would continue at the old server, whose accounts alone are locked.

@@ -36,7 +36,21 @@ pub(crate) enum Next {
     /// The applications are there already.
     Nothing,
     /// Somebody has to act first.
-    Refuse(String),
+    Refuse(Refusal),
+}
+
+/// The reason why a move does not go on, and what may help.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) why: String,
+    /// The access that an operator may give the old server and the new one. How depends on the fence.
+    pub(crate) by_hand: [Option<ServerAccess>; 2],
+}
+
+impl Refusal {
+    fn new(why: &str, by_hand: [Option<ServerAccess>; 2]) -> Self {
+        Self { why: why.to_owned(), by_hand }
+    }
 }
 
 /// Decides. What the servers say counts more than the journal.
@@ -50,21 +64,22 @@ pub(crate) fn decide(
     let Some(journal) = unfinished else { return without_move(facts) };
     if journal.direction != direction {
         let option = journal.direction.option();
-        return Next::Refuse(format!(
+        let why = format!(
             "a {} has begun and has not ended; finish it with {option}, or give it up with --undo",
             journal.direction.name()
-        ));
+        );
+        return Next::Refuse(Refusal::new(&why, [None, None]));
     }
     if journal.was_opened() {
         return forward(journal, facts);
     }
     match (facts.from, facts.to) {
         (_, Some(ServerAccess::Open)) if journal.step == Step::Open => Next::Continue(Step::Open),
-        (_, Some(ServerAccess::Open)) => Next::Refuse(
-            "the new server takes writes, and this move has not opened it; close it \
-             (SET GLOBAL read_only = ON), see what was written there, and run the command again"
-                .to_owned(),
-        ),
+        (_, Some(ServerAccess::Open)) => Next::Refuse(Refusal::new(
+            "the new server takes writes, and this move has not opened it; close it, see what was \
+             written there, and run the command again",
+            [None, Some(ServerAccess::Following)],
+        )),
         // It may have taken writes before it restarted.
         (from, Some(_)) if journal.step == Step::Open && !facts.is_same_life => match from {
             None => Next::Ask,
@@ -88,18 +103,16 @@ pub(crate) fn decide(
 fn without_move(facts: MoveFacts) -> Next {
     match (facts.from, facts.to) {
         (None, _) | (_, None) => Next::Ask,
-        (Some(ServerAccess::Open), Some(ServerAccess::Open)) => Next::Refuse(
-            "both servers take writes; close the one that no application uses \
-             (SET GLOBAL read_only = ON), or let --prepare do it"
-                .to_owned(),
-        ),
+        (Some(ServerAccess::Open), Some(ServerAccess::Open)) => Next::Refuse(Refusal::new(
+            "both servers take writes; close the one that no application uses, or let --prepare do it",
+            [Some(ServerAccess::Following); 2],
+        )),
         (Some(ServerAccess::Open), Some(_)) => Next::Begin,
         (Some(_), Some(ServerAccess::Open)) => Next::Nothing,
-        (Some(_), Some(_)) => Next::Refuse(
-            "neither server takes writes, and no move was begun; open the one that the applications \
-             use: SET GLOBAL super_read_only = OFF, read_only = OFF"
-                .to_owned(),
-        ),
+        (Some(_), Some(_)) => Next::Refuse(Refusal::new(
+            "neither server takes writes, and no move was begun; open the one that the applications use",
+            [Some(ServerAccess::Open); 2],
+        )),
     }
 }
 
@@ -122,12 +135,11 @@ fn forward(journal: &Journal, facts: MoveFacts) -> Next {
 
 /// The journal alone does not open a server beside one that takes writes: it may be old.
 fn went_back() -> Next {
-    Next::Refuse(
+    Next::Refuse(Refusal::new(
         "the journal says that the new server was opened, but the old one takes writes now, and the new \
-         one takes none; give the move up with --undo, or close the old one \
-         (SET GLOBAL super_read_only = ON) and run the command again"
-            .to_owned(),
-    )
+         one takes none; give the move up with --undo, or close the old one and run the command again",
+        [Some(ServerAccess::Closed), None],
+    ))
 }
 
 #[cfg(test)]
@@ -154,8 +166,12 @@ mod tests {
         assert_eq!(begin(Open, Following), Next::Begin);
         assert_eq!(begin(Open, Closed), Next::Begin);
         assert_eq!(begin(Following, Open), Next::Nothing);
-        assert!(matches!(begin(Open, Open), Next::Refuse(_)));
-        assert!(matches!(begin(Closed, Following), Next::Refuse(_)));
+        let refused = |from, to, by_hand| match begin(from, to) {
+            Next::Refuse(refusal) => assert_eq!(refusal.by_hand, by_hand),
+            next => panic!("{next:?}"),
+        };
+        refused(Open, Open, [Some(Following); 2]);
+        refused(Closed, Following, [Some(Open); 2]);
         let away = MoveFacts { from: None, ..facts(Open, Open) };
         assert_eq!(decide(None, Direction::Back, away, false), Next::Ask);
         // One that has ended is no move any more.
@@ -217,7 +233,10 @@ mod tests {
             // An option file has closed it again, or somebody has gone back by hand.
             for to in [Following, Closed] {
                 let opens = |journal: &Journal, facts| match (from, next(journal, facts, true)) {
-                    (Some(Open), Next::Refuse(why)) => assert!(why.contains("--undo"), "{why}"),
+                    (Some(Open), Next::Refuse(refusal)) => {
+                        assert!(refusal.why.contains("--undo"), "{refusal:?}");
+                        assert_eq!(refusal.by_hand, [Some(Closed), None]);
+                    }
                     (None, next) => assert_eq!(next, Next::Ask),
                     (from, next) => {
                         assert_eq!(next, Next::Continue(journal.step));
@@ -248,7 +267,8 @@ mod tests {
                 let journal = Journal { phase, ..at(step, false) };
                 for late in [false, true] {
                     let refused = next(&journal, facts(Closed, Open), late);
-                    assert!(matches!(refused, Next::Refuse(_)));
+                    let by_hand = [None, Some(Following)];
+                    assert!(matches!(refused, Next::Refuse(refusal) if refusal.by_hand == by_hand));
                 }
             }
         }
@@ -258,6 +278,6 @@ mod tests {
     fn the_other_direction_waits_for_its_end() {
         let journal = at(Step::Wait, false);
         let back = decide(Some(&journal), Direction::Back, facts(Closed, Following), false);
-        assert!(matches!(back, Next::Refuse(why) if why.contains("--cut-over")));
+        assert!(matches!(back, Next::Refuse(refusal) if refusal.why.contains("--cut-over")));
     }
 }

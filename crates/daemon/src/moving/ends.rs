@@ -34,7 +34,8 @@ impl Mover<'_> {
             let to = self.to.address();
             return Err(Failure::Input(format!(
                 "the applications have moved to {to}, which takes writes; --back moves them back, and --finish ends \
-                 the pair. If no application uses {to}, close it: SET GLOBAL read_only = ON"
+                 the pair. If no application uses {to}, close it; {}",
+                self.fence.by_hand(&self.to, ServerAccess::Following)
             )));
         }
         check_servers(self.forward(), self.reverse(), &self.from, &self.to).await?;

@@ -49,6 +49,22 @@ impl Fence {
         }
     }
 
+    /// Returns how an operator lets the server be used so.
+    pub(crate) fn by_hand(&self, server: &Server, wanted: ServerAccess) -> String {
+        let how = self.statements(wanted, server.identity.persists).join("; ");
+        let how = match &self.means {
+            FenceMeans::LockAccounts(_) if wanted != ServerAccess::Open => {
+                format!("{how}; KILL of their sessions")
+            }
+            FenceMeans::Command(_) => {
+                let (host, port) = server.host();
+                format!("CSA_MOVE_HOST={host} CSA_MOVE_PORT={port} {how}")
+            }
+            FenceMeans::ReadOnly | FenceMeans::LockAccounts(_) => how,
+        };
+        format!("to {} {}: {how}", action(wanted), server.address())
+    }
+
     /// Returns whom the server lets write.
     pub(crate) async fn access(&self, server: &mut Server) -> Asked<ServerAccess> {
         match &self.means {

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::DaemonControl;
 use super::check::{STAYS, channel_problems, server_problems};
-use super::decide::{MoveFacts, Next, decide};
+use super::decide::{MoveFacts, Next, Refusal, decide};
 use super::fence::Fence;
 use super::journal::{Direction, Journal, JournalFile, MovePhase, Step};
 use super::pair::{Pair, check_servers};
@@ -136,10 +136,7 @@ impl<'a> Mover<'a> {
                     self.daemon.tell(&format!("the applications use {address} already"));
                     return Ok(());
                 }
-                Next::Refuse(why) => {
-                    let (from, to) = (self.from.address(), self.to.address());
-                    return Err(Failure::Input(format!("{from} -> {to}: {why}")));
-                }
+                Next::Refuse(refusal) => return Err(self.refused(refusal)),
                 Next::Ask if Instant::now() > until => {
                     let away = away.unwrap_or_else(|| "a server does not answer".to_owned());
                     let why = format!("{away}; run the same command again once it answers");
@@ -190,6 +187,18 @@ impl<'a> Mover<'a> {
             }
             Err(MoveStop::GiveUp(why)) => Some(Err(self.undo(why).await)),
         }
+    }
+
+    /// Returns a refusal with what the operator may do on the servers.
+    pub(super) fn refused(&self, Refusal { why, by_hand }: Refusal) -> Failure {
+        let servers = [&self.from, &self.to];
+        let mut text = format!("{} -> {}: {why}", self.from.address(), self.to.address());
+        for (server, wanted) in servers.into_iter().zip(by_hand) {
+            if let Some(wanted) = wanted {
+                text = format!("{text}; {}", self.fence.by_hand(server, wanted));
+            }
+        }
+        Failure::Input(text)
     }
 
     /// Returns the channel whose settings the move has.

@@ -5,6 +5,7 @@ use super::journal::{Direction, Journal, Step};
 use super::mover::Mover;
 use super::pair::{check_servers, said};
 use super::tail;
+use crate::config::FenceMeans;
 use crate::host::Failure;
 
 impl Mover<'_> {
@@ -35,7 +36,8 @@ impl Mover<'_> {
         }
         self.tell_steps(Step::Fence);
         let kept = self.from.identity.persists && self.to.identity.persists;
-        if !kept {
+        // A restart keeps locked accounts, and whatever a program has done.
+        if !kept && self.fence.means == FenceMeans::ReadOnly {
             self.daemon.tell(
                 "MySQL 5.7 forgets a fence when it restarts: write super_read_only = ON into the option file of the \
                  old server for the time of the move",
@@ -54,7 +56,7 @@ impl Mover<'_> {
     fn plan_of_begun(&self, next: Next) -> Result<(), Failure> {
         let option = self.direction.option();
         match next {
-            Next::Refuse(why) => return Err(Failure::Input(why)),
+            Next::Refuse(refusal) => return Err(self.refused(refusal)),
             Next::Undo(why) => {
                 let from = self.from.address();
                 self.daemon.tell(&format!("{why}: the next {option} opens {from} again"));

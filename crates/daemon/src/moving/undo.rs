@@ -19,8 +19,9 @@ impl Mover<'_> {
         let (from, to) = (self.from.address(), self.to.address());
         if let Ok(ServerAccess::Open) = self.fence.access(&mut self.to).await {
             return Failure::Runtime(format!(
-                "{why}; {to} takes writes, so {from} stays closed: close {to} (SET GLOBAL read_only = ON), see what \
-                 was written there, and run the same command again"
+                "{why}; {to} takes writes, so {from} stays closed: close {to}, see what was written there, and run \
+                 the same command again; {}",
+                self.fence.by_hand(&self.to, ServerAccess::Following)
             ));
         }
         if let Err(error) = self.note().await {
