@@ -1,5 +1,7 @@
 //! Decides the next step of a move, from the journal and from what the servers say. Pure.
 
+use std::time::Duration;
+
 use super::journal::{Direction, Journal, MovePhase, Step};
 
 /// Whom a server lets write.
@@ -51,6 +53,20 @@ impl Refusal {
     fn new(why: &str, by_hand: [Option<ServerAccess>; 2]) -> Self {
         Self { why: why.to_owned(), by_hand }
     }
+}
+
+/// Returns true once a move has lasted for its limit, by the time of day (microseconds since the epoch) or by what this
+/// process has counted. The time of day may have been set back.
+pub(crate) fn is_over(begun_at: u64, now: u64, counted: Duration, limit: Duration) -> bool {
+    let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+    now >= begun_at.saturating_add(micros) || counted >= limit
+}
+
+/// Returns true if a server that has been up for `uptime` seconds has not restarted since a move began `lived` seconds
+/// ago, when it had been up for `noted` seconds. Both have to say so: the time of day may have been set back.
+pub(crate) fn has_not_restarted(uptime: u64, noted: Option<u64>, lived: u64) -> bool {
+    // A second of doubt counts as a restart.
+    uptime > lived.saturating_add(1) && noted.is_none_or(|noted| uptime >= noted)
 }
 
 /// Decides. What the servers say counts more than the journal.
@@ -272,6 +288,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_prolongs_no_move_and_hides_no_restart() {
+        let (begun_at, limit) = (7_200_000_000, Duration::from_secs(5));
+        let is_over = |now, counted| is_over(begun_at, now, Duration::from_secs(counted), limit);
+        assert!(!is_over(begun_at + 4_999_999, 4));
+        // Another process has begun the move.
+        assert!(is_over(begun_at + 5_000_000, 0));
+        // An hour back.
+        assert!(!is_over(begun_at - 3_600_000_000, 4));
+        assert!(is_over(begun_at - 3_600_000_000, 5));
+        // The server was up for 100 s at the begin.
+        assert!(has_not_restarted(105, Some(100), 5));
+        assert!(!has_not_restarted(3, Some(100), 5));
+        assert!(!has_not_restarted(150, Some(100), 3600));
+        // An hour back: 0 s seem to have passed.
+        assert!(has_not_restarted(105, Some(100), 0));
+        assert!(!has_not_restarted(60, Some(100), 0));
+        assert!(has_not_restarted(105, None, 5));
     }
 
     #[test]

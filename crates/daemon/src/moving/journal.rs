@@ -113,6 +113,10 @@ pub(crate) struct Journal {
     /// an earlier version wrote the journal.
     #[serde(default)]
     pub(crate) servers: [String; 2],
+    /// The seconds since the start of the server that the applications move to, at the begin. `None` where an earlier
+    /// version wrote the journal.
+    #[serde(default)]
+    pub(crate) uptime: Option<u64>,
 }
 
 impl Journal {
@@ -129,6 +133,7 @@ impl Journal {
             host: host.to_owned(),
             why: String::new(),
             servers: Default::default(),
+            uptime: None,
         }
     }
 
@@ -333,7 +338,7 @@ mod tests {
     fn a_journal_that_cannot_be_read_is_refused_and_an_earlier_one_is_read() {
         let journal = between(["", ""], 5, MovePhase::Moving);
         let text = serde_json::to_string(&journal).expect("a journal");
-        let earlier = text.replace(r#","servers":["",""]"#, "");
+        let earlier = text.replace(r#","servers":["",""],"uptime":null"#, "");
         assert_ne!(text, earlier);
         let copies = |text: &str| [JournalCopy { text: text.to_owned(), deletion: "rm x".into() }];
         let read = latest(&copies(&earlier), Direction::CutOver, ["a", "b"]).expect("read");

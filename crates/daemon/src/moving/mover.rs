@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::DaemonControl;
 use super::check::{STAYS, channel_problems, server_problems};
-use super::decide::{MoveFacts, Next, Refusal, decide};
+use super::decide::{MoveFacts, Next, Refusal, decide, has_not_restarted, is_over};
 use super::fence::Fence;
 use super::journal::{Direction, Journal, JournalFile, MovePhase, Step};
 use super::pair::{Pair, check_servers};
@@ -54,6 +54,8 @@ pub(crate) struct Mover<'a> {
     pub(super) fence: Fence,
     pub(super) file: JournalFile,
     pub(super) journal: Journal,
+    /// When this process began the move, or saw that it had begun.
+    since: Option<Instant>,
     /// Set once something went wrong that was not undone.
     pub(super) alarm: Option<String>,
     /// This process has moved the applications, or has undone the move.
@@ -83,6 +85,7 @@ impl<'a> Mover<'a> {
             daemon,
             direction,
             pair,
+            since: None,
             alarm: None,
             has_ended: false,
             may_be_open: None,
@@ -123,6 +126,9 @@ impl<'a> Mover<'a> {
                 self.journal = journal.clone();
             }
             let is_begun = journal.as_ref().is_some_and(Journal::is_unfinished);
+            if is_begun {
+                self.since.get_or_insert_with(Instant::now);
+            }
             // Whatever a server refuses meanwhile, a move that was begun has to end.
             let (facts, away) = match is_begun {
                 true => self.facts_of_begun().await,
@@ -245,8 +251,9 @@ impl<'a> Mover<'a> {
     }
 
     pub(super) fn is_late(&self, journal: &Journal) -> bool {
-        let limit = u64::try_from(self.pair.settings.time_limit.as_micros()).unwrap_or(u64::MAX);
-        journal.is_unfinished() && now_micros() >= journal.begun_at.saturating_add(limit)
+        let counted = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let limit = self.pair.settings.time_limit;
+        journal.is_unfinished() && is_over(journal.begun_at, now_micros(), counted, limit)
     }
 
     /// Ends a step that has not yet opened the new server at the time limit.
@@ -295,8 +302,8 @@ impl<'a> Mover<'a> {
         let to = answered(to, &mut errors);
         let uptime = answered(self.to.uptime().await, &mut errors);
         let lived = now_micros().saturating_sub(self.journal.begun_at) / 1_000_000;
-        // A second of doubt counts as a restart.
-        let is_same_life = uptime.is_some_and(|uptime| uptime > lived + 1);
+        let noted = self.journal.uptime;
+        let is_same_life = uptime.is_some_and(|uptime| has_not_restarted(uptime, noted, lived));
         (MoveFacts { from, to, is_same_life }, errors)
     }
 
@@ -308,10 +315,13 @@ impl<'a> Mover<'a> {
             let found = found.join("; also: ");
             return Err(Failure::Runtime(format!("nothing was touched: {found}")));
         }
-        let events = self.from.is_on("event_scheduler").await;
+        let events = self.from.is_on("event_scheduler").await.map_err(untouched)?;
+        let uptime = self.to.uptime().await.map_err(untouched)?;
         let number = self.journal.number;
+        self.since = Some(Instant::now());
         self.journal = Journal {
-            events: events.unwrap_or(false),
+            events,
+            uptime: Some(uptime),
             ..Journal::new(self.direction, number, now_micros(), &crate::notify::host())
         };
         Ok(())
@@ -321,7 +331,7 @@ impl<'a> Mover<'a> {
     pub(super) async fn problems(&mut self) -> Result<Vec<String>, Failure> {
         let of_servers = server_problems(&self.pair, [&mut self.from, &mut self.to])
             .await
-            .map_err(|error| Failure::Runtime(format!("nothing was touched: {error}")))?;
+            .map_err(untouched)?;
         // The last look counts. A lag that was known a moment ago may not be now.
         let until = Instant::now() + SOON;
         let mut found = self.channel_problems();
@@ -406,6 +416,11 @@ impl<'a> Mover<'a> {
     pub(super) fn executed(&self) -> GtidSet {
         self.journal.executed.parse().unwrap_or_default()
     }
+}
+
+/// Returns the end of a command that has not begun.
+fn untouched(error: ServerError) -> Failure {
+    Failure::Runtime(format!("nothing was touched: {error}"))
 }
 
 /// Returns `None` for a server that does not answer.
