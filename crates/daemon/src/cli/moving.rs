@@ -72,6 +72,7 @@ pub(crate) fn move_applications(
         return move_guard::guard();
     }
     let runtime = runtime()?;
+    let mut compare = None;
     runtime.block_on(async {
         let towards = |direction| Mover::new(pair()?, &running, direction);
         if arguments.plan {
@@ -86,7 +87,10 @@ pub(crate) fn move_applications(
             return towards(direction)?.plan().await;
         }
         match action {
-            _ if action.prepare => towards(Direction::CutOver)?.prepare().await,
+            _ if action.prepare => {
+                compare = Some(towards(Direction::CutOver)?.prepare().await?);
+                Ok(())
+            }
             _ if action.cut_over || action.back => {
                 let back = action.back.then_some(Direction::Back);
                 let mut mover = towards(back.unwrap_or(Direction::CutOver))?;
@@ -110,9 +114,7 @@ pub(crate) fn move_applications(
             )),
         }
     })?;
-    if !action.prepare || arguments.plan {
-        return Ok(());
-    }
+    let Some(number) = compare else { return Ok(()) };
     if !arguments.no_verify {
         let admin = Admin { channel: Some(channel), ..admin.clone() };
         verify(path, &admin, &VerifyArguments::whole()).map_err(|failure| match failure {
@@ -123,7 +125,7 @@ pub(crate) fn move_applications(
     }
     runtime.block_on(async {
         let mut mover = Mover::new(pair()?, &running, Direction::CutOver)?;
-        mover.prepared().await
+        mover.prepared(number).await
     })?;
     say!("next: csa-daemon move --plan, then csa-daemon move --cut-over");
     Ok(())

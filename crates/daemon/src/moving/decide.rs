@@ -79,11 +79,7 @@ pub(crate) fn decide(
     let unfinished = journal.filter(|journal| journal.is_unfinished());
     let Some(journal) = unfinished else { return without_move(facts) };
     if journal.direction != direction {
-        let option = journal.direction.option();
-        let why = format!(
-            "a {} has begun and has not ended; finish it with {option}, or give it up with --undo",
-            journal.direction.name()
-        );
+        let why = journal.to_be_ended().unwrap_or_default();
         return Next::Refuse(Refusal::new(&why, [None, None]));
     }
     if journal.was_opened() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use csa_scheduler::filter::OWN_TABLES;
 
 use super::decide::ServerAccess;
-use super::journal::{Direction, MovePhase, Step};
+use super::journal::{Direction, Journal, MovePhase, Step};
 use super::mover::Mover;
 use super::pair::{check_servers, said};
 use crate::host::{Failure, now_micros};
@@ -13,15 +13,10 @@ use crate::host::{Failure, now_micros};
 const POLL: Duration = Duration::from_millis(500);
 
 impl Mover<'_> {
-    /// Closes the new server to applications, and waits until both channels follow, however long a copy takes.
-    pub(crate) async fn prepare(&mut self) -> Result<(), Failure> {
-        let journal = self.recorded().await?;
-        if let Some(journal) = journal.as_ref().filter(|journal| journal.is_unfinished()) {
-            let (name, option) = (journal.direction.name(), journal.direction.option());
-            return Err(Failure::Input(format!(
-                "a {name} has begun and has not ended; finish it with {option}, or give it up with --undo"
-            )));
-        }
+    /// Closes the new server to applications, and waits until both channels follow, however long a copy takes. Returns
+    /// the number of the journal, for [`Self::prepared`].
+    pub(crate) async fn prepare(&mut self) -> Result<u64, Failure> {
+        let journal = self.recorded_without_move().await?;
         let (facts, away) = self.facts().await?;
         if let Some(away) = away {
             return Err(Failure::Runtime(away));
@@ -69,15 +64,31 @@ impl Mover<'_> {
         }
         let found = self.problems().await?;
         match found.is_empty() {
-            true => Ok(()),
+            true => Ok(self.journal.number),
             false => Err(Failure::Runtime(found.join("; also: "))),
         }
     }
 
-    /// Records that both servers were compared.
-    pub(crate) async fn prepared(&mut self) -> Result<(), Failure> {
-        // For the number after that of earlier moves.
-        self.recorded().await?;
+    /// Returns the journal of a pair that no move is under way on.
+    async fn recorded_without_move(&mut self) -> Result<Option<Journal>, Failure> {
+        let journal = self.recorded().await?;
+        match journal.as_ref().and_then(Journal::to_be_ended) {
+            Some(why) => Err(Failure::Input(why)),
+            None => Ok(journal),
+        }
+    }
+
+    /// Records that both servers were compared, unless somebody has moved the applications since the journal had
+    /// this number: nothing kept another command away during the comparison.
+    pub(crate) async fn prepared(&mut self, number: u64) -> Result<(), Failure> {
+        let journal = self.recorded_without_move().await?;
+        if self.journal.number > number {
+            let said = journal.map_or_else(|| "of other servers".to_owned(), |last| last.said());
+            return Err(Failure::Runtime(format!(
+                "the applications were moved during the comparison (the last entry of the journal: {said}); see \
+                 --plan, and run --prepare again before the next --cut-over"
+            )));
+        }
         self.journal.phase = MovePhase::Prepared;
         self.journal.step = Step::Fence;
         self.journal.begun_at = now_micros();

@@ -141,6 +141,16 @@ impl Journal {
         matches!(self.phase, MovePhase::Moving | MovePhase::Undoing)
     }
 
+    /// Returns how a move is ended that has not ended.
+    pub(crate) fn to_be_ended(&self) -> Option<String> {
+        let (name, option) = (self.direction.name(), self.direction.option());
+        self.is_unfinished().then(|| {
+            format!(
+                "a {name} has begun and has not ended; finish it with {option}, or give it up with --undo"
+            )
+        })
+    }
+
     /// Returns true if the new server was opened.
     pub(crate) fn was_opened(&self) -> bool {
         self.step > Step::Open || (self.step == Step::Open && self.is_done)
