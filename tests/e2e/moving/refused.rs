@@ -358,6 +358,55 @@ async fn a_move_that_is_stopped_by_a_signal_is_undone() {
     world.moved(&["--cut-over"]);
 }
 
+/// A program passes on a request, which takes effect later unless another one comes first, and fails or is cut off.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_opening_with_an_unknown_outcome_is_taken_back_before_the_undo() {
+    let tools = tempfile::tempdir().expect("a folder");
+    let (fence, mood, request) =
+        (tools.path().join("fence"), tools.path().join("mood"), tools.path().join("request"));
+    let sandbox = Path::new(env!("CARGO_MANIFEST_DIR")).join("sandbox/mysql-sandbox");
+    let text = format!(
+        "#!/bin/sh\nset -e\n\
+         sql() {{ '{sandbox}' client mysql --host=$CSA_MOVE_HOST --port=$CSA_MOVE_PORT --user=admin --password=admin_pw \
+         --batch --skip-column-names --execute \"$1\" 2>/dev/null; }}\n\
+         case \"$CSA_MOVE_ACTION\" in\n\
+         later) sleep 8; if [ \"$(cat {request})\" = \"$1\" ]; then sql 'SET PERSIST read_only = OFF'; fi ;;\n\
+         state) if [ \"$(sql 'SELECT @@read_only')\" = 1 ]; then echo closed; else echo open; fi ;;\n\
+         close) echo none > {request}; sql 'SET PERSIST read_only = ON' ;;\n\
+         open) if [ \"$(cat {mood})\" != \"$CSA_MOVE_PORT fails\" ] && [ \"$(cat {mood})\" != \"$CSA_MOVE_PORT hangs\" ]; then\n\
+         sql 'SET PERSIST read_only = OFF'; exit 0; fi\n\
+         echo $$ > {request}\n\
+         CSA_MOVE_ACTION=later setsid \"$0\" $$ > /dev/null 2>&1 < /dev/null &\n\
+         case \"$(cat {mood})\" in *hangs) exec sleep 60 ;; *) echo 'the proxy does not answer' >&2; exit 3 ;; esac ;;\n\
+         esac\n",
+        sandbox = sandbox.display(),
+        mood = mood.display(),
+        request = request.display()
+    );
+    std::fs::write(&fence, text).expect("a script");
+    std::fs::write(&mood, "well").expect("a file");
+    std::fs::set_permissions(&fence, std::fs::Permissions::from_mode(0o755)).expect("a script");
+    let world = World::start(None, |builder| {
+        builder
+            .set("move.fence", "command")
+            .set("move.fence_command", vec![fence.display().to_string()])
+            .set("move.command_timeout", "4s")
+            .set("move.time_limit", "6s")
+    })
+    .await;
+    for now in ["fails", "hangs"] {
+        std::fs::write(&mood, format!("{} {now}", world.b.port)).expect("a file");
+        world.command(&["--cut-over"]).refused(1, &["undone", "as before"]);
+        // A request that is still under way would take effect now.
+        pause(9000).await;
+        assert_eq!(
+            (world.access(&world.a).await, world.access(&world.b).await),
+            ("00".into(), "10".into()),
+            "{now}"
+        );
+    }
+}
+
 /// A program is the fence: it may be missing, fail, hang or talk nonsense.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_of_the_operator_is_the_fence() {

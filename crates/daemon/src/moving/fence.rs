@@ -138,7 +138,10 @@ impl Fence {
             Ok(said) => said.map_err(|why| failed(format!("move.fence_command: {why}"))),
             Err(_) => {
                 let seconds = self.timeout.as_secs();
-                Err(failed(format!("move.fence_command: not done within {seconds} s")))
+                let text = format!("move.fence_command: not done within {seconds} s");
+                // What it was to change may still happen.
+                let code = (action == "state").then_some(0);
+                Err(ServerError { code, text })
             }
         }
     }

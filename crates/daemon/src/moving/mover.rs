@@ -42,6 +42,14 @@ impl From<ServerError> for MoveStop {
     }
 }
 
+impl MoveStop {
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Again(text) | Self::GiveUp(text) | Self::End(text) => text,
+        }
+    }
+}
+
 pub(super) type Taken = Result<(), MoveStop>;
 
 /// A move of one pair in one direction.
@@ -167,7 +175,7 @@ impl<'a> Mover<'a> {
                     self.expect_servers();
                     // The journal is at this step only if the server is open, or may have been.
                     self.may_be_open = (step == Step::Open).then_some(until);
-                    self.take_from(step).await
+                    self.continue_from(step).await
                 }
             };
             if let Some(ended) = self.after(stop, until).await {
@@ -294,7 +302,7 @@ impl<'a> Mover<'a> {
         (facts, errors.into_iter().next().map(|error| error.text))
     }
 
-    async fn looked(&mut self) -> (MoveFacts, Vec<ServerError>) {
+    pub(super) async fn looked(&mut self) -> (MoveFacts, Vec<ServerError>) {
         let mut errors = Vec::new();
         let from = self.fence.access(&mut self.from).await;
         let from = answered(from, &mut errors);
@@ -359,6 +367,15 @@ impl<'a> Mover<'a> {
     /// Returns true while a channel is not ready, and may become so on its own.
     pub(super) fn waits_for_channels(&self) -> bool {
         !self.channel_problems().is_empty() && !self.has_stopped_channel()
+    }
+
+    /// Continues a move. Where it goes back behind the step that opens the new server, it has noted that step.
+    async fn continue_from(&mut self, step: Step) -> Taken {
+        if step < Step::Open {
+            let is_back = self.take_back_opening().await;
+            is_back.map_err(|stop| MoveStop::Again(stop.text()))?;
+        }
+        self.take_from(step).await
     }
 
     /// Takes a step and all after it.

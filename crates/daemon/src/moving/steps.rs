@@ -174,7 +174,13 @@ impl Mover<'_> {
             }
             self.in_time(|| "the new server is not yet opened".to_owned())?;
         }
-        self.note_step(Step::Open, false).await?;
+        if let Err(stop) = self.note_step(Step::Open, false).await {
+            // Nothing was asked of the new server.
+            if is_new && self.may_be_open.is_none() {
+                (self.journal.step, self.journal.is_done) = (Step::Compare, true);
+            }
+            return Err(stop);
+        }
         // This session has seen the fence: as long as it lasts, the server has not restarted.
         if is_new && (!self.from.is_connected() || self.closed_at().await? != executed) {
             return Err(MoveStop::Again(format!("{} has restarted", self.from.address())));

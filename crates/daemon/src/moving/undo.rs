@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::decide::ServerAccess;
 use super::journal::{MovePhase, Step};
-use super::mover::{Mover, PATIENCE};
+use super::mover::{MoveStop, Mover, PATIENCE, Taken};
 use crate::host::Failure;
 
 const POLL: Duration = Duration::from_millis(200);
@@ -16,27 +16,18 @@ impl Mover<'_> {
     pub(super) async fn undo(&mut self, why: String) -> Failure {
         self.journal.phase = MovePhase::Undoing;
         self.journal.why.clone_from(&why);
-        let (from, to) = (self.from.address(), self.to.address());
-        if let Ok(ServerAccess::Open) = self.fence.access(&mut self.to).await {
-            return Failure::Runtime(format!(
-                "{why}; {to} takes writes, so {from} stays closed: close {to}, see what was written there, and run \
-                 the same command again; {}",
-                self.fence.by_hand(&self.to, ServerAccess::Following)
-            ));
-        }
-        if let Err(error) = self.note().await {
-            self.daemon.tell(&error);
-        }
+        let from = self.from.address();
         let until = Instant::now() + PATIENCE;
+        let mut is_noted = false;
         loop {
-            match self.fence.set(&mut self.from, ServerAccess::Open).await {
+            match self.open_old(&mut is_noted).await {
                 Ok(()) => break,
-                Err(_) if Instant::now() < until => {
-                    tokio::time::sleep(POLL).await;
-                }
-                Err(error) => {
+                Err(MoveStop::End(text)) => return Failure::Runtime(format!("{why}; {text}")),
+                Err(_) if Instant::now() < until => tokio::time::sleep(POLL).await,
+                Err(stop) => {
                     return Failure::Runtime(format!(
-                        "{why}; undoing: {error}; {from} is still closed: run the same command again, which opens it"
+                        "{why}; undoing: {}; {from} is still closed: run the same command again once both servers answer",
+                        stop.text()
                     ));
                 }
             }
@@ -47,6 +38,57 @@ impl Mover<'_> {
             self.daemon.tell(&error);
         }
         Failure::Runtime(format!("{why}; undone: {from} takes the writes as before"))
+    }
+
+    /// Opens the old server, if the new one is not open and can't become so.
+    async fn open_old(&mut self, is_noted: &mut bool) -> Taken {
+        self.take_back_opening().await?;
+        // One that does not answer was not asked to open.
+        if let Ok(ServerAccess::Open) = self.fence.access(&mut self.to).await {
+            let (from, to) = (self.from.address(), self.to.address());
+            return Err(MoveStop::End(format!(
+                "{to} takes writes, so {from} stays closed: close {to}, see what was written there, and run the \
+                 same command again; {}",
+                self.fence.by_hand(&self.to, ServerAccess::Following)
+            )));
+        }
+        if !*is_noted && let Err(error) = self.note().await {
+            self.daemon.tell(&error);
+        }
+        *is_noted = true;
+        Ok(self.fence.set(&mut self.from, ServerAccess::Open).await?)
+    }
+
+    /// Closes the new server where it was asked to open and nobody knows whether it did: a program that was cut off, or
+    /// a server that was shut down, may still do it. After that the opening has not taken place.
+    ///
+    /// # Errors
+    /// It does not answer, or may have taken writes.
+    pub(super) async fn take_back_opening(&mut self) -> Taken {
+        if self.journal.step != Step::Open || self.journal.is_done {
+            return Ok(());
+        }
+        let (from, to) = (self.from.address(), self.to.address());
+        let (facts, errors) = self.looked().await;
+        if facts.to.is_none() || self.to.is_lost() {
+            let errors = errors.into_iter().map(|error| error.text).collect::<Vec<_>>();
+            let why = format!("{to} may have been opened: {}", errors.join("; "));
+            return Err(MoveStop::Again(why));
+        }
+        // Where the old one is open, somebody has gone back by hand, and nothing is opened.
+        let may_have_taken = !facts.is_same_life && facts.from != Some(ServerAccess::Open);
+        if facts.to == Some(ServerAccess::Open) || may_have_taken {
+            return Err(MoveStop::End(format!(
+                "{to} was opened, or may have been, so {from} stays closed: run the same command again, which \
+                 continues"
+            )));
+        }
+        self.fence.set(&mut self.to, ServerAccess::Following).await?;
+        if self.fence.access(&mut self.to).await? == ServerAccess::Open {
+            return Err(MoveStop::Again(format!("{to} does not close")));
+        }
+        (self.journal.step, self.journal.is_done) = (Step::Compare, true);
+        Ok(())
     }
 
     /// Gives up a move that was begun, in whichever direction.
