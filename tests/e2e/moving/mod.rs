@@ -1,6 +1,7 @@
 //! Applications move between the servers of a pair of channels, whatever dies in between.
 
 mod clients;
+mod interrupted;
 mod refused;
 mod there_and_back;
 

@@ -183,35 +183,6 @@ async fn an_old_journal_opens_no_second_server() {
     world.moved(&["--cut-over"]);
 }
 
-/// The comparison of `--prepare` may take hours, in which somebody moves the applications.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_move_during_the_comparison_stays_in_the_journal() {
-    let world = World::start(None, |builder| builder).await;
-    world.a.exec("INSERT INTO app.w (id, client) VALUES (1, 1)").await;
-    world.drained().await;
-    let mut lock = world.b.conn().await;
-    lock.query_drop("LOCK TABLES app.w WRITE").await.expect("locked");
-    let mut compares = world.begin(&["--prepare"], "");
-    let waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
-                 WHERE STATE LIKE 'Waiting for table metadata lock'";
-    eventually("it compares", DRAIN, async || world.b.value::<u64>(waits).await > 0).await;
-    std::fs::write(world.folder.path().join("broken"), "").expect("a file");
-    world.command(&["--cut-over"]).refused(1, &["move.hand_over"]);
-    lock.query_drop("UNLOCK TABLES").await.expect("unlocked");
-    assert_eq!(compares.wait().expect("its end").code(), Some(2));
-    let said = std::fs::read_to_string(world.folder.path().join("said")).expect("a file");
-    assert!(said.contains("a cut over has begun") && said.contains("--cut-over"), "{said}");
-    std::fs::remove_file(world.folder.path().join("broken")).expect("the file");
-    // The move is finished: the applications are handed over, and the old server follows.
-    world.moved(&["--cut-over"]);
-    let calls = std::fs::read_to_string(world.folder.path().join("calls")).expect("calls");
-    assert_eq!(calls, format!("cut-over {}\n", world.b.port));
-    assert_eq!(
-        (world.access(&world.a).await, world.access(&world.b).await),
-        ("10".into(), "00".into())
-    );
-}
-
 /// A server that is a copy has the journal of the original, and the state directory may be older than the pair.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_of_other_servers_is_refused() {

@@ -14,6 +14,8 @@ use crate::host::{Failure, StopSignals, listen, runtime};
 
 /// The guard's process number, in the process that makes the move.
 const WORKER: &str = "CSA_MOVE_WORKER";
+/// The number of the last entry of the journal on this host before the command began, there.
+const NUMBER: &str = "CSA_MOVE_NUMBER";
 const STARTS: u32 = 5;
 /// The exit code of a program that a bug has ended.
 const PANICKED: i32 = 101;
@@ -24,9 +26,16 @@ pub(super) fn is_worker() -> bool {
     std::env::var_os(WORKER).is_some()
 }
 
-/// Runs this command line in another process until it ends, and ends with its code.
-pub(super) fn guard() -> Result<(), Failure> {
-    let status = runtime()?.block_on(watch())?;
+/// Returns the number of the last entry of the journal on this host before the command began.
+pub(super) fn number() -> u64 {
+    let number = std::env::var(NUMBER).ok().and_then(|text| text.parse().ok());
+    number.unwrap_or(u64::MAX)
+}
+
+/// Runs this command line in another process until it ends, and ends with its code. `number` is that of the last entry
+/// of the journal on this host.
+pub(super) fn guard(number: u64) -> Result<(), Failure> {
+    let status = runtime()?.block_on(watch(number))?;
     match status.code() {
         Some(0) => Ok(()),
         // It has said why.
@@ -37,11 +46,11 @@ pub(super) fn guard() -> Result<(), Failure> {
     }
 }
 
-async fn watch() -> Result<ExitStatus, Failure> {
+async fn watch(number: u64) -> Result<ExitStatus, Failure> {
     let wrong = |error: std::io::Error| Failure::Runtime(format!("starting the move: {error}"));
     let mut signals = stop_signals()?;
     for start in 1.. {
-        let mut child = spawn(start == 1).map_err(wrong)?;
+        let mut child = spawn(start == 1, number).map_err(wrong)?;
         let status = loop {
             tokio::select! {
                 status = child.wait() => break status.map_err(wrong)?,
@@ -57,12 +66,13 @@ async fn watch() -> Result<ExitStatus, Failure> {
     unreachable!("the loop has no end")
 }
 
-fn spawn(is_first: bool) -> std::io::Result<Child> {
+fn spawn(is_first: bool, number: u64) -> std::io::Result<Child> {
     let mut command = std::process::Command::new("/proc/self/exe");
     // A group of its own: Ctrl-C is for this process.
     command
         .args(std::env::args_os().skip(1))
         .env(WORKER, std::process::id().to_string())
+        .env(NUMBER, number.to_string())
         .process_group(0);
     if !is_first {
         // A test wants one death.

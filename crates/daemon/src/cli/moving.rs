@@ -11,7 +11,7 @@ use super::output::{print, say};
 use super::verify::verify;
 use crate::config::{ChannelSettings, Config};
 use crate::host::{Failure, runtime};
-use crate::moving::{DaemonControl, Direction, Mover, Pair};
+use crate::moving::{DaemonControl, Direction, Mover, Pair, number_on_host};
 use crate::notify::{Event, Origin, deliver, host};
 use crate::observe::view::{ChannelView, CommandView};
 
@@ -69,7 +69,7 @@ pub(crate) fn move_applications(
     let running = RunningDaemon(Client::new(path, admin)?);
     let action = arguments.action;
     if (action.cut_over || action.back) && !arguments.plan && !move_guard::is_worker() {
-        return move_guard::guard();
+        return move_guard::guard(number_on_host(pair()?.up.directory()));
     }
     let runtime = runtime()?;
     let mut compare = None;
@@ -95,6 +95,7 @@ pub(crate) fn move_applications(
                 let back = action.back.then_some(Direction::Back);
                 let mut mover = towards(back.unwrap_or(Direction::CutOver))?;
                 mover.stop_with(move_guard::stop_on_signal()?);
+                mover.begins_after(move_guard::number());
                 let ended = mover.go().await;
                 announce(&mover, &running).await;
                 ended

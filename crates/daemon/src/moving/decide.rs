@@ -37,11 +37,13 @@ pub(crate) enum Next {
     Ask,
     /// The applications are there already.
     Nothing,
+    /// The move that this command has seen is over: no other one is begun.
+    Ended,
     /// Somebody has to act first.
     Refuse(Refusal),
 }
 
-/// The reason why a move does not go on, and what may help.
+/// The reason why a move does not continue, and what may help.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) why: String,
@@ -69,15 +71,22 @@ pub(crate) fn has_not_restarted(uptime: u64, noted: Option<u64>, lived: u64) -> 
     uptime > lived.saturating_add(1) && noted.is_none_or(|noted| uptime >= noted)
 }
 
-/// Decides. What the servers say counts more than the journal.
+/// Decides. What the servers say counts more than the journal. `was_begun`: this command has begun a move, or has seen
+/// one that had begun.
 pub(crate) fn decide(
     journal: Option<&Journal>,
     direction: Direction,
     facts: MoveFacts,
     is_late: bool,
+    was_begun: bool,
 ) -> Next {
     let unfinished = journal.filter(|journal| journal.is_unfinished());
-    let Some(journal) = unfinished else { return without_move(facts) };
+    let Some(journal) = unfinished else {
+        return match without_move(facts) {
+            Next::Begin if was_begun => Next::Ended,
+            next => next,
+        };
+    };
     if journal.direction != direction {
         let why = journal.to_be_ended().unwrap_or_default();
         return Next::Refuse(Refusal::new(&why, [None, None]));
@@ -167,14 +176,14 @@ mod tests {
     }
 
     fn next(journal: &Journal, facts: MoveFacts, is_late: bool) -> Next {
-        decide(Some(journal), Direction::CutOver, facts, is_late)
+        decide(Some(journal), Direction::CutOver, facts, is_late, false)
     }
 
     use ServerAccess::{Closed, Following, Open};
 
     #[test]
     fn a_move_begins_only_where_one_server_is_in_use() {
-        let begin = |from, to| decide(None, Direction::CutOver, facts(from, to), false);
+        let begin = |from, to| decide(None, Direction::CutOver, facts(from, to), false, false);
         assert_eq!(begin(Open, Following), Next::Begin);
         assert_eq!(begin(Open, Closed), Next::Begin);
         assert_eq!(begin(Following, Open), Next::Nothing);
@@ -185,12 +194,28 @@ mod tests {
         refused(Open, Open, [Some(Following); 2]);
         refused(Closed, Following, [Some(Open); 2]);
         let away = MoveFacts { from: None, ..facts(Open, Open) };
-        assert_eq!(decide(None, Direction::Back, away, false), Next::Ask);
+        assert_eq!(decide(None, Direction::Back, away, false, false), Next::Ask);
         // One that has ended is no move any more.
         for phase in [MovePhase::Prepared, MovePhase::Undone, MovePhase::Moved] {
             let ended = Journal { phase, ..at(Step::Follow, true) };
             assert_eq!(next(&ended, facts(Open, Following), true), Next::Begin);
         }
+    }
+
+    #[test]
+    fn a_move_that_is_given_up_is_not_begun_again() {
+        let of = |journal: Option<&Journal>, facts| {
+            decide(journal, Direction::CutOver, facts, false, true)
+        };
+        for phase in [MovePhase::Undone, MovePhase::Moved] {
+            let ended = Journal { phase, ..at(Step::Wait, false) };
+            assert_eq!(of(Some(&ended), facts(Open, Following)), Next::Ended);
+            // Somebody else has finished it.
+            assert_eq!(of(Some(&ended), facts(Following, Open)), Next::Nothing);
+        }
+        assert_eq!(of(None, facts(Open, Following)), Next::Ended);
+        let lasts = at(Step::Wait, false);
+        assert_eq!(of(Some(&lasts), facts(Closed, Following)), Next::Continue(Step::Wait));
     }
 
     #[test]
@@ -309,7 +334,7 @@ mod tests {
     #[test]
     fn the_other_direction_waits_for_its_end() {
         let journal = at(Step::Wait, false);
-        let back = decide(Some(&journal), Direction::Back, facts(Closed, Following), false);
+        let back = decide(Some(&journal), Direction::Back, facts(Closed, Following), false, true);
         assert!(matches!(back, Next::Refuse(refusal) if refusal.why.contains("--cut-over")));
     }
 }

@@ -62,6 +62,8 @@ impl Mover<'_> {
             }
             tokio::time::sleep(POLL).await;
         }
+        // The wait may have been longer than sessions and locks last.
+        self.recorded_without_move().await?;
         let found = self.problems().await?;
         match found.is_empty() {
             true => Ok(self.journal.number),
@@ -69,7 +71,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Returns the journal of a pair that no move is under way on.
+    /// Returns the journal, unless a move has begun that has not ended.
     async fn recorded_without_move(&mut self) -> Result<Option<Journal>, Failure> {
         let journal = self.recorded().await?;
         match journal.as_ref().and_then(Journal::to_be_ended) {
@@ -92,7 +94,7 @@ impl Mover<'_> {
         self.journal.phase = MovePhase::Prepared;
         self.journal.step = Step::Fence;
         self.journal.begun_at = now_micros();
-        self.note().await.map_err(Failure::Runtime)
+        self.note().await.map_err(|stop| Failure::Runtime(stop.text()))
     }
 
     /// Stops both channels, closes the server that no application uses, and says what remains to be done.
@@ -127,7 +129,7 @@ impl Mover<'_> {
         let closed = self.fence.set(&mut self.from, ServerAccess::Closed).await;
         closed.map_err(|error| Failure::Runtime(error.text))?;
         self.journal.phase = MovePhase::Finished;
-        self.note().await.map_err(Failure::Runtime)?;
+        self.note().await.map_err(|stop| Failure::Runtime(stop.text()))?;
         let (old, new) = (self.from.address(), self.to.address());
         let (up, down) = (&self.pair.up.name, &self.pair.down.name);
         self.daemon.tell(&format!("{old} takes no writes; what is there stays as it is"));

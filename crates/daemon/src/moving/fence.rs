@@ -121,6 +121,8 @@ impl Fence {
                 }
             }
             FenceMeans::Command(program) => {
+                // The lock of the move has to be held still.
+                server.ask("DO 0").await?;
                 self.call(program, server, action(wanted)).await.map(drop)
             }
         }

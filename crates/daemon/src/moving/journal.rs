@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::replaced_file::replace_synced;
 
+const FILE: &str = "move.json";
+
 /// The way of the applications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -238,6 +240,12 @@ pub(crate) fn latest(
     Ok(Recorded { journal: journal.map(|journal| Journal { number, ..journal }), number })
 }
 
+/// Returns the number of the last entry on this host, 0 where none can be read.
+pub(crate) fn number_on_host(directory: &Path) -> u64 {
+    let text = fs::read_to_string(directory.join(FILE)).unwrap_or_default();
+    serde_json::from_str(&text).map_or(0, |journal: Journal| journal.number)
+}
+
 /// The copy in the state directory, and the lock of the command on this host.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
@@ -265,7 +273,7 @@ impl JournalFile {
             .open(&path)
             .map_err(|error| wrong(&path, error))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: directory.join("move.json"), _lock: lock }),
+            Ok(()) => Ok(Self { path: directory.join(FILE), _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => {
                 let path = path.display();
                 Err(format!("another csa-daemon move runs on this host ({path}); wait for its end"))

@@ -20,7 +20,7 @@ mod steps;
 mod tail;
 mod undo;
 
-pub(crate) use journal::Direction;
+pub(crate) use journal::{Direction, number_on_host};
 pub(crate) use mover::Mover;
 pub(crate) use pair::Pair;
 

@@ -10,7 +10,7 @@ use super::DaemonControl;
 use super::check::{STAYS, channel_problems, server_problems};
 use super::decide::{MoveFacts, Next, Refusal, decide, has_not_restarted, is_over};
 use super::fence::Fence;
-use super::journal::{Direction, Journal, JournalFile, MovePhase, Step};
+use super::journal::{Direction, Journal, JournalFile, MovePhase, Step, number_on_host};
 use super::pair::{Pair, check_servers};
 use super::server::{Asked, Server, ServerError};
 use crate::config::{ChannelSettings, EventKind, MoveSettings};
@@ -62,8 +62,12 @@ pub(crate) struct Mover<'a> {
     pub(super) fence: Fence,
     pub(super) file: JournalFile,
     pub(super) journal: Journal,
-    /// When this process began the move, or saw that it had begun.
+    /// The time when this process began the move, or saw that it had begun.
     since: Option<Instant>,
+    /// This process has begun a move, or has seen one that had begun.
+    was_begun: bool,
+    /// A process of this command was killed that had noted something.
+    follows_worker: bool,
     /// Set once something went wrong that was not undone.
     pub(super) alarm: Option<String>,
     /// This process has moved the applications, or has undone the move.
@@ -94,6 +98,8 @@ impl<'a> Mover<'a> {
             direction,
             pair,
             since: None,
+            was_begun: false,
+            follows_worker: false,
             alarm: None,
             has_ended: false,
             may_be_open: None,
@@ -124,30 +130,25 @@ impl<'a> Mover<'a> {
         self.stop = stop;
     }
 
+    /// Lets no move be begun if this host has noted one after that number: an earlier process of this command was
+    /// killed, and its move is over.
+    pub(crate) fn begins_after(&mut self, number: u64) {
+        self.follows_worker = number_on_host(self.pair.up.directory()) > number;
+        self.was_begun = self.follows_worker;
+    }
+
     /// Moves the applications, or finishes what was begun.
     pub(crate) async fn go(&mut self) -> Result<(), Failure> {
         let until = Instant::now() + PATIENCE;
-        let mut was_said = false;
+        let (mut was_said, mut is_ours) = (false, false);
         loop {
-            let journal = self.recorded().await?;
-            if let Some(journal) = &journal {
-                self.journal = journal.clone();
-            }
-            let is_begun = journal.as_ref().is_some_and(Journal::is_unfinished);
-            if is_begun {
-                self.since.get_or_insert_with(Instant::now);
-            }
-            // Whatever a server refuses meanwhile, a move that was begun has to end.
-            let (facts, away) = match is_begun {
-                true => self.facts_of_begun().await,
-                false => self.facts().await?,
-            };
-            let is_late = self.is_late(&self.journal) || (is_begun && self.stop.is_cancelled());
-            let next = decide(journal.as_ref(), self.direction, facts, is_late);
+            let round = Instant::now();
+            let (next, away) = self.decided(is_ours).await?;
             let stop = match next {
                 Next::Nothing => {
                     let address = self.to.address();
                     self.daemon.tell(&format!("the applications use {address} already"));
+                    self.has_ended = self.follows_worker;
                     return Ok(());
                 }
                 Next::Refuse(refusal) => return Err(self.refused(refusal)),
@@ -164,35 +165,66 @@ impl<'a> Mover<'a> {
                     tokio::time::sleep(POLL).await;
                     continue;
                 }
+                Next::Ended => {
+                    self.has_ended = self.follows_worker;
+                    return Err(self.ended_elsewhere(&self.journal));
+                }
                 Next::Undo(why) => return Err(self.undo(why).await),
                 Next::Begin => {
                     self.begin().await?;
+                    is_ours = true;
                     self.take_from(Step::Fence).await
                 }
                 Next::Continue(step) => {
                     let words = format!("the {} continues: {}", self.direction.name(), step.name());
                     self.daemon.tell(&words);
                     self.expect_servers();
+                    is_ours = true;
                     // The journal is at this step only if the server is open, or may have been.
                     self.may_be_open = (step == Step::Open).then_some(until);
                     self.continue_from(step).await
                 }
             };
-            if let Some(ended) = self.after(stop, until).await {
+            // A round that was long, as a program of the hand-over may be, is followed by another look.
+            if let Some(ended) = self.after(stop, round > until).await {
                 return ended;
             }
         }
     }
 
+    /// Reads the journal, looks at both servers, and decides. Returns the error of a server that does not answer.
+    async fn decided(&mut self, is_ours: bool) -> Result<(Next, Option<String>), Failure> {
+        let journal = match is_ours {
+            true => self.recorded_by_us().await?,
+            false => self.recorded().await?,
+        };
+        if let Some(journal) = &journal {
+            self.journal = journal.clone();
+        }
+        let is_begun = journal.as_ref().is_some_and(Journal::is_unfinished);
+        if is_begun {
+            self.was_begun = true;
+            self.since.get_or_insert_with(Instant::now);
+        }
+        // Whatever a server refuses meanwhile, a move that was begun has to end.
+        let (facts, away) = match is_begun {
+            true => self.facts_of_begun().await,
+            false => self.facts().await?,
+        };
+        let is_late = self.is_late(&self.journal) || (is_begun && self.stop.is_cancelled());
+        let next = decide(journal.as_ref(), self.direction, facts, is_late, self.was_begun);
+        Ok((next, away))
+    }
+
     /// Returns the end of the command, or `None` if it looks at everything again.
-    async fn after(&mut self, taken: Taken, until: Instant) -> Option<Result<(), Failure>> {
+    async fn after(&mut self, taken: Taken, is_last: bool) -> Option<Result<(), Failure>> {
         match taken {
             Ok(()) => Some(self.alarm.take().map_or(Ok(()), |why| Err(Failure::Runtime(why)))),
             Err(MoveStop::Again(why)) => {
                 self.daemon.tell(&format!("looking at both servers again: {why}"));
                 tokio::time::sleep(POLL).await;
                 let is_stopped = self.stop.is_cancelled() && !self.is_opened();
-                let is_over = self.is_forward_only() && (is_stopped || Instant::now() > until);
+                let is_over = self.is_forward_only() && (is_stopped || is_last);
                 is_over.then(|| Err(self.forward_only(&why)))
             }
             Err(MoveStop::End(why)) => Some(Err(Failure::Runtime(why))),
@@ -337,9 +369,8 @@ impl<'a> Mover<'a> {
 
     /// Waits a while for what passes on its own, such as a channel that starts, and returns the rest.
     pub(super) async fn problems(&mut self) -> Result<Vec<String>, Failure> {
-        let of_servers = server_problems(&self.pair, [&mut self.from, &mut self.to])
-            .await
-            .map_err(untouched)?;
+        let of_servers =
+            server_problems(&self.pair, [&mut self.from, &mut self.to]).await.map_err(untouched)?;
         // The last look counts. A lag that was known a moment ago may not be now.
         let until = Instant::now() + SOON;
         let mut found = self.channel_problems();
@@ -369,7 +400,7 @@ impl<'a> Mover<'a> {
         !self.channel_problems().is_empty() && !self.has_stopped_channel()
     }
 
-    /// Continues a move. Where it goes back behind the step that opens the new server, it has noted that step.
+    /// Continues a move. Before a step that comes earlier than the opening of the new server, one that was noted is taken back.
     async fn continue_from(&mut self, step: Step) -> Taken {
         if step < Step::Open {
             let is_back = self.take_back_opening().await;
@@ -389,7 +420,7 @@ impl<'a> Mover<'a> {
             next = step.next();
         }
         self.journal.phase = MovePhase::Moved;
-        self.note().await.map_err(MoveStop::GiveUp)?;
+        self.note().await?;
         self.has_ended = true;
         let seconds = now_micros().saturating_sub(self.journal.begun_at) as f64 / 1e6;
         self.daemon.tell(&format!(
@@ -423,7 +454,7 @@ impl<'a> Mover<'a> {
         self.journal.phase = MovePhase::Moving;
         self.journal.step = step;
         self.journal.is_done = is_done;
-        let noted = self.note().await.map_err(MoveStop::GiveUp);
+        let noted = self.note().await;
         if !is_done {
             super::planted::end_at(step, false);
         }

@@ -32,7 +32,13 @@ impl Mover<'_> {
         }
         if let Some(journal) = journal.filter(Journal::is_unfinished) {
             let is_late = self.is_late(&journal);
-            return self.plan_of_begun(decide(Some(&journal), self.direction, facts, is_late));
+            return self.plan_of_begun(decide(
+                Some(&journal),
+                self.direction,
+                facts,
+                is_late,
+                true,
+            ));
         }
         self.tell_steps(Step::Fence);
         let kept = self.from.identity.persists && self.to.identity.persists;
@@ -66,7 +72,7 @@ impl Mover<'_> {
                     .tell(&format!("this move has begun; the next {option} continues with:"));
                 self.tell_steps(step);
             }
-            Next::Begin | Next::Ask | Next::Nothing => {
+            Next::Begin | Next::Ended | Next::Ask | Next::Nothing => {
                 self.daemon.tell(&format!("this move has begun; {option} ends it"));
             }
         }

@@ -7,11 +7,15 @@ use super::journal::Step;
 /// Ends the process and its guard if a test wants that: `CSA_MOVE_KILL` is like `open:before` or `open:after`, which
 /// is before or after the effect of the step. `open:before:alone` leaves the guard alive.
 pub(super) fn end_at(step: Step, is_after: bool) {
+    let side = if is_after { "after" } else { "before" };
+    end_in(&format!("{}:{side}", step.name().replace(' ', "_")));
+}
+
+/// The same at another place; `undone` is after the note that the move was undone.
+pub(super) fn end_in(place: &str) {
     if !cfg!(debug_assertions) {
         return;
     }
-    let place =
-        format!("{}:{}", step.name().replace(' ', "_"), if is_after { "after" } else { "before" });
     let wanted = std::env::var("CSA_MOVE_KILL").unwrap_or_default();
     let kill = |process| {
         let _ = kill_process(process, Signal::KILL);

@@ -4,7 +4,7 @@ use csa_applier::{AuditEntry, CREATE_MOVE, write_move};
 use csa_provider::server::link::NO_TABLE;
 
 use super::journal::{Direction, Journal, MovePhase, Step, latest};
-use super::mover::Mover;
+use super::mover::{MoveStop, Mover, Taken};
 use super::server::{Asked, Server};
 use crate::host::{Failure, now_micros};
 
@@ -27,6 +27,30 @@ impl Mover<'_> {
         Ok(recorded.journal)
     }
 
+    /// Returns the journal again, which this process has read or written.
+    ///
+    /// # Errors
+    /// Another command has continued the move while a session of this one was lost, and the locks with it.
+    pub(super) async fn recorded_by_us(&mut self) -> Result<Option<Journal>, Failure> {
+        let number = self.journal.number;
+        let journal = self.recorded().await?;
+        match &journal {
+            Some(last) if last.number > number => Err(self.ended_elsewhere(last)),
+            _ => Ok(journal),
+        }
+    }
+
+    /// Returns the end of a command whose move another process has continued.
+    pub(super) fn ended_elsewhere(&self, last: &Journal) -> Failure {
+        let why = if last.why.is_empty() { String::new() } else { format!("; {}", last.why) };
+        Failure::Runtime(format!(
+            "another process has continued this {} meanwhile (the last entry of the journal: {}{why}), and nothing more \
+             was done here; see --plan, and run the command again to begin another one",
+            self.direction.name(),
+            last.said()
+        ))
+    }
+
     /// Returns the UUIDs of the server that the applications leave in this direction and of the other one, as far as
     /// they are known.
     fn uuids(&self, direction: Direction) -> [&str; 2] {
@@ -45,8 +69,9 @@ impl Mover<'_> {
     /// Records the journal as it is now.
     ///
     /// # Errors
-    /// It could not be kept on this host, or not on the new server before that is opened.
-    pub(super) async fn note(&mut self) -> Result<(), String> {
+    /// It could not be kept on this host, or not on the new server before that is opened. Or another command may have
+    /// continued the move.
+    pub(super) async fn note(&mut self) -> Taken {
         self.journal.number += 1;
         let known = self.uuids(self.journal.direction).map(str::to_owned);
         for (recorded, known) in self.journal.servers.iter_mut().zip(known) {
@@ -61,13 +86,15 @@ impl Mover<'_> {
             && !self.journal.is_done;
         match kept {
             Err(error) if opens || self.journal.step == Step::Fence => {
-                return Err(format!("daemon.state_dir: the journal can't be written: {error}"));
+                let why = format!("daemon.state_dir: the journal can't be written: {error}");
+                return Err(MoveStop::GiveUp(why));
             }
             Err(error) => self.daemon.tell(&format!("the journal can't be written: {error}")),
             Ok(()) => {}
         }
         let (channel, number) = (self.pair.up.name.clone(), self.journal.number);
-        let text = serde_json::to_string(&self.journal).map_err(|error| error.to_string())?;
+        let text = serde_json::to_string(&self.journal)
+            .map_err(|error| MoveStop::GiveUp(error.to_string()))?;
         let detail =
             format!("{} -> {}; {}", self.from.address(), self.to.address(), self.journal.why);
         let entry = AuditEntry {
@@ -91,7 +118,10 @@ impl Mover<'_> {
         }
         match written {
             // Another host must be able to see that the server was opened.
-            Err(error) if opens => Err(error.text),
+            Err(error) if opens => Err(MoveStop::GiveUp(error.text)),
+            Err(error) if self.to.is_lost() && self.journal.is_unfinished() => {
+                Err(MoveStop::Again(error.text))
+            }
             Err(error) => {
                 self.daemon.tell(&format!("the journal is on this host only: {error}"));
                 Ok(())

@@ -1,4 +1,4 @@
-//! A server of a move: one session, opened again when it was lost, and what the server says of itself.
+//! A server of a move: one session, opened again with a look at the journal, and what the server says of itself.
 
 use std::time::Duration;
 
@@ -48,6 +48,11 @@ pub(crate) struct Server {
     pub(crate) identity: ServerIdentity,
     /// GET_LOCK of the move is held by every session, which ends after this time without a statement.
     lock: Option<(String, Duration)>,
+    /// The reason why there is no session. Another command may have had the lock since, so [`Self::journal`] alone
+    /// opens the next one.
+    unread: Option<ServerError>,
+    /// A session has ended since the journal was last asked for.
+    is_lost: bool,
     /// The session is in a transaction, by which [`Server::writing`] tells a new answer from an old one.
     has_begun: bool,
 }
@@ -59,6 +64,8 @@ impl Server {
             session: None,
             identity: ServerIdentity::default(),
             lock: None,
+            unread: None,
+            is_lost: false,
             has_begun: false,
         }
     }
@@ -80,6 +87,11 @@ impl Server {
         self.session.is_some()
     }
 
+    /// Returns true if the lock was lost since the journal was last asked for.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
     fn error(&self, code: Option<u16>, text: impl std::fmt::Display) -> ServerError {
         let text = format!("{}: {text}", self.address()).replace('\n', " ");
         ServerError { code, text }
@@ -91,6 +103,9 @@ impl Server {
 
     pub(crate) async fn ask_within(&mut self, query: &str, most: Duration) -> Asked<Vec<TextRow>> {
         if self.session.is_none() {
+            if let Some(error) = &self.unread {
+                return Err(error.clone());
+            }
             let opened = tokio::time::timeout(PATIENCE, self.open()).await;
             let opened = opened.map_err(|_| self.error(None, "no answer"))?;
             self.session = Some(opened?);
@@ -108,15 +123,24 @@ impl Server {
                 // The server ends a session with some errors, too, which the next question shows.
                 if code.is_some() {
                     self.session = Some(session);
+                    return Err(self.error(code, error));
                 }
-                Err(self.error(code, error))
+                Err(self.lost(self.error(None, error)))
             }
             // Its answer may still come, so the session is of no use.
             Err(_) => {
                 let seconds = most.as_secs();
-                Err(self.error(None, format!("no answer within {seconds} s: {query}")))
+                let text = format!("no answer within {seconds} s: {query}");
+                Err(self.lost(self.error(None, text)))
             }
         }
+    }
+
+    /// Remembers that the session has ended, and the lock with it.
+    fn lost(&mut self, error: ServerError) -> ServerError {
+        self.is_lost = true;
+        self.unread = Some(error.clone());
+        error
     }
 
     async fn open(&mut self) -> Asked<Box<dyn TargetLink>> {
@@ -282,7 +306,7 @@ impl Server {
         }
     }
 
-    /// Returns the journal of a pair that is kept here.
+    /// Returns the journal of a pair that is kept here, also over a new session.
     pub(crate) async fn journal(&mut self, channel: &str) -> Asked<Option<JournalCopy>> {
         // This table is in no binary log, so replicas of the server don't have it.
         let deletion = format!(
@@ -290,7 +314,20 @@ impl Server {
             self.address(),
             quote(channel)
         );
-        match self.ask(&csa_applier::read_move(channel)).await {
+        let query = csa_applier::read_move(channel);
+        let had_session = self.session.is_some();
+        self.unread = None;
+        let mut asked = self.ask(&query).await;
+        if had_session && self.session.is_none() {
+            // Its end shows only now.
+            self.unread = None;
+            asked = self.ask(&query).await;
+        }
+        self.is_lost = false;
+        if self.session.is_none() {
+            self.unread = asked.as_ref().err().cloned();
+        }
+        match asked {
             Ok(rows) => Ok(first(rows).map(|text| JournalCopy { text, deletion })),
             Err(error) if error.code.is_some_and(|code| NO_TABLE.contains(&code)) => Ok(None),
             Err(error) => Err(error),

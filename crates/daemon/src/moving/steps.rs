@@ -189,8 +189,7 @@ impl Mover<'_> {
         if self.journal.events {
             self.switch_events(true).await?;
         }
-        self.refence().await;
-        Ok(())
+        self.refence().await
     }
 
     fn was_open_begun(&self) -> bool {
@@ -217,13 +216,14 @@ impl Mover<'_> {
     }
 
     /// Looks whether the old server is still closed, after the new one was opened, and closes it again if not.
-    pub(super) async fn refence(&mut self) {
+    pub(super) async fn refence(&mut self) -> Taken {
         let (from, to) = (self.from.address(), self.to.address());
         let is_lost = match self.fence.access(&mut self.from).await {
             Ok(access) => access == ServerAccess::Open,
+            Err(error) if self.from.is_lost() => return Err(error.into()),
             Err(error) => {
-                let words = format!("{from} does not say whether it is closed: {error}");
-                return self.daemon.tell(&words);
+                self.daemon.tell(&format!("{from} does not say whether it is closed: {error}"));
+                return Ok(());
             }
         };
         let closed = match is_lost {
@@ -232,14 +232,18 @@ impl Mover<'_> {
         };
         let gained = match self.from.executed().await {
             Ok(now) => now.difference(&self.executed()),
-            Err(error) => return self.daemon.tell(&error.text),
+            Err(error) if self.from.is_lost() => return Err(error.into()),
+            Err(error) => {
+                self.daemon.tell(&error.text);
+                return Ok(());
+            }
         };
         // Other fences let the reverse channel write, and so does the last step.
         let has_gained = self.pair.settings.fence == FenceMeans::ReadOnly
             && self.journal.step < Step::Follow
             && !gained.is_empty();
         if !is_lost && !has_gained {
-            return;
+            return Ok(());
         }
         let outcome = closed.map_or_else(|error| error.text, |()| "it is closed again".to_owned());
         let gained = if gained.is_empty() { "nothing".to_owned() } else { gained.brief() };
@@ -250,11 +254,12 @@ impl Mover<'_> {
         );
         self.daemon.tell(&why);
         self.alarm = Some(why);
+        Ok(())
     }
 
     /// Lets the operator's program point the applications at the new server.
     pub(super) async fn hand_over(&mut self) -> Taken {
-        self.refence().await;
+        self.refence().await?;
         let program = &self.pair.settings.hand_over;
         if program.is_empty() {
             self.daemon.tell(&format!("point the applications at {}", self.to.address()));
@@ -266,22 +271,37 @@ impl Mover<'_> {
         Ok(())
     }
 
-    async fn call(&self, program: &[String]) -> Taken {
+    /// Looks whether the applications still have to use the new server. A process that stood still for long has lost
+    /// its locks, and another one may have moved them back.
+    async fn is_in_use(&mut self) -> Taken {
+        let to = self.fence.access(&mut self.to).await?;
+        let is_old_open = match self.fence.access(&mut self.from).await {
+            Err(error) if self.from.is_lost() => return Err(error.into()),
+            // A server that is away keeps nobody from the new one.
+            from => from == Ok(ServerAccess::Open),
+        };
+        if to != ServerAccess::Open || is_old_open {
+            let address = self.to.address();
+            return Err(MoveStop::Again(format!("{address} is not the only server that is open")));
+        }
+        Ok(())
+    }
+
+    async fn call(&mut self, program: &[String]) -> Taken {
         let timeout = self.pair.settings.command_timeout;
         let ((host, port), (old_host, old_port)) = (self.to.host(), self.from.host());
-        let variables = || {
-            [
-                ("CSA_MOVE_CHANNEL", self.pair.up.name.clone()),
-                ("CSA_MOVE_DIRECTION", self.direction.option().trim_start_matches('-').to_owned()),
-                ("CSA_MOVE_HOST", host.to_owned()),
-                ("CSA_MOVE_PORT", port.to_string()),
-                ("CSA_MOVE_OLD_HOST", old_host.to_owned()),
-                ("CSA_MOVE_OLD_PORT", old_port.to_string()),
-            ]
-        };
+        let variables = [
+            ("CSA_MOVE_CHANNEL", self.pair.up.name.clone()),
+            ("CSA_MOVE_DIRECTION", self.direction.option().trim_start_matches('-').to_owned()),
+            ("CSA_MOVE_HOST", host.to_owned()),
+            ("CSA_MOVE_PORT", port.to_string()),
+            ("CSA_MOVE_OLD_HOST", old_host.to_owned()),
+            ("CSA_MOVE_OLD_PORT", old_port.to_string()),
+        ];
         let mut why = String::new();
         for _ in 0..ATTEMPTS {
-            let run = run_program(program, variables(), b"", Output::Ignored);
+            self.is_in_use().await?;
+            let run = run_program(program, variables.clone(), b"", Output::Ignored);
             why = match tokio::time::timeout(timeout, run).await {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(why)) => why,
@@ -294,7 +314,7 @@ impl Mover<'_> {
 
     /// Lets the reverse channel write to the old server, and waits until it does.
     pub(super) async fn follow(&mut self) -> Taken {
-        self.refence().await;
+        self.refence().await?;
         // Before the fence is lowered: then an event whose definer may write to a read-only server could run on both.
         if self.journal.events {
             self.switch_events(false).await?;

@@ -23,7 +23,12 @@ impl Mover<'_> {
             match self.open_old(&mut is_noted).await {
                 Ok(()) => break,
                 Err(MoveStop::End(text)) => return Failure::Runtime(format!("{why}; {text}")),
-                Err(_) if Instant::now() < until => tokio::time::sleep(POLL).await,
+                Err(_) if Instant::now() < until => {
+                    tokio::time::sleep(POLL).await;
+                    if let Err(failure) = self.recorded_by_us().await {
+                        return failure;
+                    }
+                }
                 Err(stop) => {
                     return Failure::Runtime(format!(
                         "{why}; undoing: {}; {from} is still closed: run the same command again once both servers answer",
@@ -34,33 +39,42 @@ impl Mover<'_> {
         }
         self.journal.phase = MovePhase::Undone;
         self.has_ended = true;
-        if let Err(error) = self.note().await {
-            self.daemon.tell(&error);
+        if let Err(stop) = self.note().await {
+            self.daemon.tell(&stop.text());
         }
+        super::planted::end_in("undone");
         Failure::Runtime(format!("{why}; undone: {from} takes the writes as before"))
     }
 
     /// Opens the old server, if the new one is not open and can't become so.
     async fn open_old(&mut self, is_noted: &mut bool) -> Taken {
         self.take_back_opening().await?;
-        // One that does not answer was not asked to open.
-        if let Ok(ServerAccess::Open) = self.fence.access(&mut self.to).await {
-            let (from, to) = (self.from.address(), self.to.address());
-            return Err(MoveStop::End(format!(
-                "{to} takes writes, so {from} stays closed: close {to}, see what was written there, and run the \
-                 same command again; {}",
-                self.fence.by_hand(&self.to, ServerAccess::Following)
-            )));
+        match self.fence.access(&mut self.to).await {
+            Ok(ServerAccess::Open) => {
+                let (from, to) = (self.from.address(), self.to.address());
+                return Err(MoveStop::End(format!(
+                    "{to} takes writes, so {from} stays closed: close {to}, see what was written there, and run \
+                     the same command again; {}",
+                    self.fence.by_hand(&self.to, ServerAccess::Following)
+                )));
+            }
+            Err(error) if self.to.is_lost() => return Err(error.into()),
+            // One that does not answer was not asked to open.
+            Ok(_) | Err(_) => {}
         }
-        if !*is_noted && let Err(error) = self.note().await {
-            self.daemon.tell(&error);
+        if !*is_noted {
+            match self.note().await {
+                Err(stop @ MoveStop::Again(_)) => return Err(stop),
+                Err(stop) => self.daemon.tell(&stop.text()),
+                Ok(()) => {}
+            }
+            *is_noted = true;
         }
-        *is_noted = true;
         Ok(self.fence.set(&mut self.from, ServerAccess::Open).await?)
     }
 
-    /// Closes the new server where it was asked to open and nobody knows whether it did: a program that was cut off, or
-    /// a server that was shut down, may still do it. After that the opening has not taken place.
+    /// Closes the new server where it was asked to open and may not have done so: a program that was cut off, or a
+    /// server that was shut down, may still do it. After that the opening has not taken place.
     ///
     /// # Errors
     /// It does not answer, or may have taken writes.
