@@ -148,10 +148,9 @@ fn forward(journal: &Journal, facts: MoveFacts) -> Next {
         // It has restarted with an option file that closes it, and is opened first.
         (Some(_), Some(_)) => {}
     }
-    match journal.is_done {
-        true => journal.step.next().map_or(Next::Nothing, Next::Continue),
-        false => Next::Continue(journal.step),
-    }
+    // After the last step only the note is missing that the move has ended.
+    let step = if journal.is_done { journal.step.next() } else { None };
+    Next::Continue(step.unwrap_or(journal.step))
 }
 
 /// The journal alone does not open a server beside one that takes writes: it may be old.
@@ -267,6 +266,7 @@ mod tests {
             assert_eq!(is(Step::HandOver, false), Next::Continue(Step::HandOver));
             assert_eq!(is(Step::HandOver, true), Next::Continue(Step::Follow));
             assert_eq!(is(Step::Follow, false), Next::Continue(Step::Follow));
+            assert_eq!(is(Step::Follow, true), Next::Continue(Step::Follow));
             // An option file has closed it again, or somebody has gone back by hand.
             for to in [Following, Closed] {
                 let opens = |journal: &Journal, facts| match (from, next(journal, facts, true)) {
