@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::archive::replay::{Extent, FoundRecording, Goal, RecordedPlace, RecordedUpTo};
 use crate::channel::Supervisor;
-use crate::config::ChannelSettings;
+use crate::config::{ChannelSettings, DurationValue};
 use crate::host::{self, Failure, micros_of};
 use crate::observe::view::{ChannelState, ChannelView};
 
@@ -102,17 +102,25 @@ pub(crate) async fn plan(
     let (until, is_short) = until(&name, wanted, &executed, &extent).map_err(input)?;
     // Names the recording where a channel names its source, and is never connected to.
     settings.source.host = name;
+    settings.recorded = Some(RecordedUpTo { source, end: extent.end.clone() });
+    settings.until = Some(until);
+    leave_to_channel(&mut settings);
+    Ok(Planned { settings, folder, executed, extent, is_short, one_of_several })
+}
+
+/// Takes away what has a sense only while the channel follows its source, and would fail or slow a restore.
+fn leave_to_channel(settings: &mut ChannelSettings) {
     settings.source.failover = Vec::new();
     settings.source.semi_sync = false;
-    settings.recorded = Some(RecordedUpTo { source, end: extent.end.clone() });
     settings.archive = None;
     settings.relay.archived = false;
     settings.copies_first = false;
     settings.is_start_unsaid = false;
     settings.start_from = csa_applier::StartFrom::Target;
     settings.applier.standby = false;
-    settings.until = Some(until);
-    Ok(Planned { settings, folder, executed, extent, is_short, one_of_several })
+    settings.declared.source_delay = DurationValue(Duration::ZERO);
+    settings.declared.throttle = 0;
+    settings.throttle_by = Arc::default();
 }
 
 /// Returns the end of the channel, and whether the recording ends before the moment that is wanted.
@@ -231,9 +239,36 @@ async fn empty_relay_store(options: &RelayStoreOptions) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     fn set(intervals: &str) -> GtidSet {
         format!("07070707-0707-0707-0707-070707070707:{intervals}").parse().expect("a set")
+    }
+
+    #[test]
+    fn nothing_of_the_channel_holds_a_restore_back() {
+        let text = r#"
+[[channel]]
+name = "orders"
+[channel.source]
+host = "127.0.0.1"
+user = "repl"
+password = "secret"
+server_id = 4201
+[channel.target]
+user = "csa"
+password = "secret"
+[channel.applier]
+source_delay = "1h"
+throttle = 5
+[channel.throttle_by]
+threads_running = 3
+"#;
+        let mut settings = Config::parse(text).expect("valid").channels.remove(0);
+        leave_to_channel(&mut settings);
+        assert_eq!(settings.declared.source_delay, DurationValue(Duration::ZERO));
+        assert_eq!(settings.declared.throttle, 0);
+        assert!(!settings.throttle_by.is_set());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Restores to any transaction and any moment are exact.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use csa_tests::{Compare, Guide, LoadOptions, Server, compare, eventually, prepare};
 use mysql_async::prelude::Queryable as _;
@@ -336,6 +336,21 @@ async fn a_server_with_the_uuid_of_one_in_the_recording_is_refused() {
     assert_eq!(server.gtid_executed().await, "", "it was written to");
     server.take_new_uuid();
     restored(&daemon, &server, &[]);
+    compare(&source, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_does_not_wait_for_the_delay_of_its_channel() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon =
+        archiving(&source, &target, archive.path()).set("applier.source_delay", "1h").start();
+    archived(&daemon, &source).await;
+    let server = Server::start("restored", &[]);
+    let begun = Instant::now();
+    restored(&daemon, &server, &[]);
+    assert!(begun.elapsed() < DRAIN, "{:?}", begun.elapsed());
     compare(&source, &server).await;
 }
 
