@@ -355,6 +355,34 @@ async fn a_restore_does_not_wait_for_the_delay_of_its_channel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_damaged_is_applied_where_events_have_no_checksum() {
+    let (source, target) = Server::pair(&["--binlog-checksum=NONE"], &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (v VARCHAR(99) PRIMARY KEY)").await;
+    let daemon = archiving(&source, &target, archive.path()).start();
+    archived(&daemon, &source).await;
+    source.exec("INSERT INTO d.t VALUES ('the value that is damaged')").await;
+    archived(&daemon, &source).await;
+    let value = b"the value that is damaged";
+    let find = |bytes: &[u8]| bytes.windows(value.len()).position(|window| window == value);
+    let damaged = files(&history(archive.path())).into_iter().find_map(|file| {
+        let bytes = std::fs::read(&file).expect("readable");
+        find(&bytes).map(|at| (file, bytes, at))
+    });
+    let (file, whole, at) = damaged.expect("a file with the row");
+    let mut bytes = whole.clone();
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).expect("writable");
+    let server = Server::start("restored", &[]);
+    let said = not_restored(&daemon, &server, &[]);
+    assert!(said.contains("SHA-256"), "{said}");
+    assert_eq!(server.value::<u8>("SELECT COUNT(*) FROM d.t").await, 0);
+    std::fs::write(&file, whole).expect("writable");
+    restored(&daemon, &server, &[]);
+    compare(&source, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restore_removes_only_what_it_has_made() {
     let (source, target) = Server::pair(&[], &[]);
     let (archive, place) = (folder(), folder());

@@ -2,7 +2,7 @@
 
 use bytes::{Buf as _, Bytes};
 use csa_provider::binlog::file::{BinlogFileParser, FileEvent};
-use csa_provider::binlog::{FormatDescription, GtidSet, RawEvent};
+use csa_provider::binlog::{ChecksumAlgorithm, FormatDescription, GtidSet, RawEvent};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use sha2::{Digest as _, Sha256};
@@ -69,7 +69,14 @@ impl FileReader {
         loop {
             match self.parser.next_event() {
                 Ok(Some(FileEvent::Event(event))) => return Ok(Some(event)),
-                Ok(Some(FileEvent::Format(format))) => return Ok(Some(as_event(&format))),
+                Ok(Some(FileEvent::Format(format))) => {
+                    // Nothing else would find damage in an event before it is applied.
+                    if format.checksum() == ChecksumAlgorithm::Off {
+                        let read = whole(&self.history, &self.index.file).await?;
+                        self.check_digest(read)?;
+                    }
+                    return Ok(Some(as_event(&format)));
+                }
                 Ok(Some(FileEvent::Previous(before))) => self.check_before(&before)?,
                 Ok(None) if self.is_over => return self.end(),
                 Ok(None) => {
@@ -86,7 +93,8 @@ impl FileReader {
         if self.part.is_empty() && !self.is_piece_full {
             let Some(part) = self.bytes.next().await.transpose()? else {
                 self.is_over = true;
-                self.check_stored()?;
+                let digest = std::mem::take(&mut self.digest);
+                self.check_digest((digest, self.stored))?;
                 return Ok(Bytes::new());
             };
             self.digest.update(&part);
@@ -118,12 +126,12 @@ impl FileReader {
         Err(self.damaged("it begins after other transactions than its index says"))
     }
 
-    fn check_stored(&mut self) -> Result<()> {
-        let digest = format!("{:x}", std::mem::take(&mut self.digest).finalize());
-        if self.stored != self.index.stored_bytes || digest != self.index.sha256 {
+    fn check_digest(&self, (digest, stored): (Sha256, u64)) -> Result<()> {
+        let digest = format!("{:x}", digest.finalize());
+        if stored != self.index.stored_bytes || digest != self.index.sha256 {
             return Err(self.damaged(&format!(
-                "it has {} bytes with SHA-256 {digest}; {} bytes with {} were written",
-                self.stored, self.index.stored_bytes, self.index.sha256
+                "it has {stored} bytes with SHA-256 {digest}; {} bytes with {} were written",
+                self.index.stored_bytes, self.index.sha256
             )));
         }
         Ok(())
@@ -140,10 +148,20 @@ impl FileReader {
     }
 }
 
+/// Returns the digest of a whole object, and its bytes.
+async fn whole(history: &ArchivedHistory, file: &str) -> Result<(Sha256, u64)> {
+    let mut bytes = history.read(file).await?;
+    let (mut digest, mut stored) = (Sha256::new(), 0);
+    while let Some(part) = bytes.next().await.transpose()? {
+        digest.update(&part);
+        stored += part.len() as u64;
+    }
+    Ok((digest, stored))
+}
+
 /// Returns the event of a format description, which a channel's relay store needs before the events after it.
 pub(super) fn as_event(format: &FormatDescription) -> RawEvent {
-    let checksum = csa_provider::binlog::ChecksumAlgorithm::Crc32;
-    RawEvent::trusted(format.raw().clone(), checksum).expect("it was parsed as one")
+    RawEvent::trusted(format.raw().clone(), ChecksumAlgorithm::Crc32).expect("it was parsed as one")
 }
 
 #[cfg(test)]
