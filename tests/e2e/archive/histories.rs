@@ -119,3 +119,26 @@ async fn histories_of_a_source_that_was_set_back_are_never_mixed() {
     back.restored(&server, &["--history", second]);
     compare(&source, &server).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_are_not_exported_together() {
+    let source = Server::start("source", &[]);
+    let back = SetBack::make(&source).await;
+    let place = folder();
+    let out = place.path().join("out");
+    let path = out.display().to_string();
+    let export = ["archive", "export", path.as_str()];
+    let said = back.daemon.command(&export);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    for word in [back.names[0].as_str(), &back.names[1], "--history"] {
+        assert!(said.error.contains(word), "{word}: {said:?}");
+    }
+    assert!(!out.exists(), "nothing is written");
+    let newest = &back.names[1];
+    back.daemon.commanded(&[&export[..], &["--history", newest]].concat());
+    let names: Vec<_> = files(&out)
+        .iter()
+        .map(|file| file.file_name().expect("a name").to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(names.first(), Some(&format!("{newest}.00000001")), "{names:?}");
+}

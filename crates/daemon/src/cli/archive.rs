@@ -217,22 +217,32 @@ async fn read(history: &ArchivedHistory, file: FileIndex) -> Result<u64, Archive
 
 async fn export(archive: &Archive, wanted: Option<&str>, directory: &Path) -> Result<(), Failure> {
     let of = |error: std::io::Error| Failure::Runtime(format!("{}: {error}", directory.display()));
+    let histories = histories(archive, wanted).await?;
+    let [history] = &histories[..] else {
+        let names: Vec<_> = histories.iter().map(|history| history.name.as_str()).collect();
+        // A server would apply transactions of one after those of another.
+        return Err(Failure::Input(format!(
+            "--history is missing: archive {} has several, which may have different transactions under the same \
+             GTIDs: {}",
+            archive.url(),
+            names.join(", ")
+        )));
+    };
     std::fs::create_dir_all(directory).map_err(of)?;
     let mut files = 0;
-    for history in histories(archive, wanted).await? {
-        for number in history.objects().await.map_err(failure)?.numbers {
-            let Some(file) = history.index(number).await.map_err(failure)? else { continue };
-            let path = directory.join(format!("{}.{number:06}", history.name));
-            let mut out = File::create_new(&path)
-                .map_err(|error| Failure::Runtime(format!("{}: {error}", path.display())))?;
-            let mut reader = FileReader::open(&history, file).await.map_err(failure)?;
-            while !reader.is_over() {
-                let bytes = reader.next_bytes().await.map_err(failure)?;
-                out.write_all(&bytes).map_err(of)?;
-            }
-            out.sync_all().map_err(of)?;
-            files += 1;
+    for number in history.objects().await.map_err(failure)?.numbers {
+        let Some(file) = history.index(number).await.map_err(failure)? else { continue };
+        // So many digits that the order of the names is that of the files also for a shell.
+        let path = directory.join(format!("{}.{number:08}", history.name));
+        let mut out = File::create_new(&path)
+            .map_err(|error| Failure::Runtime(format!("{}: {error}", path.display())))?;
+        let mut reader = FileReader::open(history, file).await.map_err(failure)?;
+        while !reader.is_over() {
+            let bytes = reader.next_bytes().await.map_err(failure)?;
+            out.write_all(&bytes).map_err(of)?;
         }
+        out.sync_all().map_err(of)?;
+        files += 1;
     }
     say!("{} written to {}", counted(files, "binary log"), directory.display());
     Ok(())

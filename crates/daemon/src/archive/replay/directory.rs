@@ -19,7 +19,7 @@ type Result<T> = std::result::Result<T, RecordingError>;
 const CHUNK: usize = 1 << 20;
 const FIRST_CHUNK: usize = 32 << 10;
 
-/// The binary logs of one server in a directory, in the order of their names.
+/// The binary logs of one server in a directory, in the order of their numbers.
 #[derive(Debug)]
 pub(crate) struct DirectoryStream {
     directory: PathBuf,
@@ -87,7 +87,7 @@ impl DirectoryStream {
                 files.push(path);
             }
         }
-        files.sort();
+        files.sort_by_cached_key(|path| place(path));
         Ok(files)
     }
 
@@ -229,6 +229,17 @@ impl PlainFile {
     }
 }
 
+/// Returns the place of a file among others. After `.999999` a server writes `.1000000`.
+fn place(path: &Path) -> (String, u64, PathBuf) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let numbered = name.rsplit_once('.').and_then(|(stem, digits)| {
+        let number = digits.parse::<u64>().ok()?;
+        Some((stem.to_owned(), number))
+    });
+    let (stem, number) = numbered.unwrap_or_else(|| (name.into_owned(), 0));
+    (stem, number, path.to_owned())
+}
+
 /// Returns the first bytes of a file.
 async fn begins(path: &Path) -> std::io::Result<[u8; 4]> {
     let mut magic = [0; 4];
@@ -259,4 +270,23 @@ fn wrong(path: &Path, error: std::io::Error) -> RecordingError {
 
 fn damaged(path: &Path, error: &BinlogFileError) -> RecordingError {
     RecordingError::Final(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn files_are_in_the_order_of_their_numbers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ordered =
+            ["binlog.000002", "binlog.999998", "binlog.999999", "binlog.1000000", "other.000001"];
+        for name in ordered.iter().rev() {
+            std::fs::write(folder.path().join(name), MAGIC).expect("written");
+        }
+        std::fs::write(folder.path().join("binlog.index"), "./binlog.000002").expect("written");
+        let listed = DirectoryStream::new(folder.path().to_owned()).list().await.expect("listed");
+        let names: Vec<_> = listed.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+        assert_eq!(names, ordered);
+    }
 }
