@@ -338,8 +338,25 @@ async fn old_files_go_unless_a_backup_needs_them() {
     eventually("what the backup has goes", DRAIN, async || count() < all).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(count(), 3, "the backup lacks three transactions");
-    daemon.commanded(&["archive", "unpin", "full"]);
     assert!(daemon.terminate().success());
+    daemon.commanded(&["archive", "verify"]);
+    // A rule of the store deletes what the backup needs.
+    let oldest = files(&folder).into_iter().find(|file| file.extension().is_some_and(|e| e == "json"));
+    let oldest = oldest.expect("an index");
+    let number = oldest.file_stem().expect("a number").to_string_lossy().into_owned();
+    for file in files(&folder) {
+        if file.file_name().expect("a name").to_string_lossy().starts_with(&number) {
+            std::fs::remove_file(file).expect("removed");
+        }
+    }
+    let said = daemon.command(&["archive", "verify"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.out.contains("pin full: no history follows the backup"), "{said:?}");
+    let said = daemon.command(&["archive", "pin", "late", "--gtid-set", &backup]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.error.contains("pin late: no history follows the backup"), "{said:?}");
+    daemon.commanded(&["archive", "unpin", "full"]);
+    daemon.commanded(&["archive", "verify"]);
     daemon.start_again();
     eventually("all but the last go", DRAIN, async || count() == 1).await;
     source.exec("INSERT INTO d.t VALUES (9)").await;

@@ -182,6 +182,11 @@ async fn verify(archive: &Archive, wanted: Option<&str>) -> Result<(), Failure> 
             before = Some(file);
         }
     }
+    for (name, pin) in archive.pins().await.map_err(failure)? {
+        if let Some(why) = lost(archive, &pin.gtid_set).await? {
+            verified.fault(&format!("pin {name}: {why}"));
+        }
+    }
     let Verified { files, transactions, faults } = verified;
     say!("{} with {} read", counted(files, "file"), counted(transactions, "transaction"));
     match faults {
@@ -248,7 +253,35 @@ async fn export(archive: &Archive, wanted: Option<&str>, directory: &Path) -> Re
     Ok(())
 }
 
+/// Returns what the archive lacks after a backup with these transactions; `None` if some history follows it.
+async fn lost(archive: &Archive, backup: &GtidSet) -> Result<Option<String>, Failure> {
+    let mut lost = None;
+    for history in histories(archive, None).await? {
+        let first = match history.objects().await.map_err(failure)?.numbers.first() {
+            Some(&first) => history.index(first).await.map_err(failure)?,
+            None => None,
+        };
+        let before = match first {
+            Some(first) => first.before,
+            None => history.begins_after().await.map_err(failure)?,
+        };
+        let missing = before.difference(backup);
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        lost = Some(format!(
+            "no history follows the backup; {} begins after {}, which neither has. Make a new backup, and pin that one",
+            history.name,
+            missing.brief()
+        ));
+    }
+    Ok(lost)
+}
+
 async fn pin(archive: &Archive, name: &str, gtid_set: &GtidSet) -> Result<(), Failure> {
+    if let Some(why) = lost(archive, gtid_set).await? {
+        return Err(Failure::Runtime(format!("pin {name}: {why}")));
+    }
     let written = rfc3339(now_micros());
     let pin = Pin { format: FORMAT, gtid_set: gtid_set.clone(), written };
     match archive.pin(name, &pin).await.map_err(failure)? {

@@ -9,7 +9,8 @@ use crate::host::micros_of;
 pub(crate) enum ArchiveCommand {
     /// List the files with their transactions, times and sizes, the oldest first.
     Ls(ArchivePlace),
-    /// Read every file, and compare its bytes and GTIDs with its index: exit code 1 if one differs or is missing.
+    /// Read every file, and compare its bytes and GTIDs with its index: exit code 1 if one differs or is missing, also one
+    /// that a pinned backup needs.
     Verify(ArchivePlace),
     /// Write the files to a directory as plain binary logs, for mysqlbinlog.
     Export {
