@@ -132,12 +132,23 @@ fn until(
 ) -> Result<(Until, bool), String> {
     let mut known = extent.end.clone();
     known.union(executed);
+    let gap = extent.gap.as_ref();
+    let mut reached = gap.map_or_else(|| known.clone(), |gap| gap.reached.clone());
+    reached.union(executed);
     let lacks = |set: &GtidSet| {
-        let missing = set.difference(&known);
+        let missing = set.difference(&reached);
         (!missing.is_empty()).then(|| {
+            let missing = missing.brief();
+            if let Some(gap) = gap {
+                return format!(
+                    "{name} can't be applied up to {missing}: it lacks {}. Give an end within {}, or restore a backup \
+                     that was made after the gap, and begin from there",
+                    gap.missing.brief(),
+                    reached.brief()
+                );
+            }
             format!(
-                "{name} does not have {}; it ends with {}{}",
-                missing.brief(),
+                "{name} does not have {missing}; it ends with {}{}",
                 extent.end.brief(),
                 match extent.last_committed.as_str() {
                     "" => String::new(),
@@ -239,6 +250,7 @@ async fn empty_relay_store(options: &RelayStoreOptions) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::archive::replay::RecordedGap;
     use crate::config::Config;
 
     fn set(intervals: &str) -> GtidSet {
@@ -269,6 +281,25 @@ threads_running = 3
         assert_eq!(settings.declared.source_delay, DurationValue(Duration::ZERO));
         assert_eq!(settings.declared.throttle, 0);
         assert!(!settings.throttle_by.is_set());
+    }
+
+    #[test]
+    fn ends_in_a_gap_or_after_it_are_refused() {
+        let gap = RecordedGap { reached: set("1-10"), missing: set("11-15") };
+        let extent = Extent { end: set("1-20"), gap: Some(gap), ..Extent::default() };
+        let decide = |wanted| until("file:///a", wanted, &set("1-5"), &extent);
+        assert!(decide(Wanted::After(set("1-10"))).is_ok());
+        assert!(decide(Wanted::Before(set("10"))).is_ok());
+        for end in ["10-11", "15", "16", "1-20", "21"] {
+            for wanted in
+                [Wanted::After(set(end)), Wanted::Before(set(end).difference(&set("1-5")))]
+            {
+                let said = decide(wanted).expect_err("not reached");
+                assert!(said.contains("lacks") && said.contains(":11-15"), "{end}: {said}");
+            }
+        }
+        // What is there is applied, and the channel fails at the gap.
+        assert_eq!(decide(Wanted::Everything), Ok((Until::AfterGtids(set("1-20")), false)));
     }
 
     #[test]

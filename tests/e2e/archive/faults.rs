@@ -176,6 +176,12 @@ async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
     let restored_to = Server::start("restored", &[]);
     let said = not_restored(&daemon, &restored_to, &[]);
     assert!(said.contains("transactions are missing before"), "{said}");
+    let said = restored(&daemon, &restored_to, &["--plan"]);
+    assert!(said.contains("it lacks"), "{said}");
+    let after_gap = source.gtid_executed().await;
+    let said =
+        not_restored(&daemon, &Server::start("after the gap", &[]), &["--until", &after_gap]);
+    assert!(said.contains("it lacks") && said.contains("Give an end within"), "{said}");
     restored(&daemon, &restored_to, &["--until", &before_gap]);
 }
 
@@ -341,7 +347,8 @@ async fn old_files_go_unless_a_backup_needs_them() {
     assert!(daemon.terminate().success());
     daemon.commanded(&["archive", "verify"]);
     // A rule of the store deletes what the backup needs.
-    let oldest = files(&folder).into_iter().find(|file| file.extension().is_some_and(|e| e == "json"));
+    let oldest =
+        files(&folder).into_iter().find(|file| file.extension().is_some_and(|e| e == "json"));
     let oldest = oldest.expect("an index");
     let number = oldest.file_stem().expect("a number").to_string_lossy().into_owned();
     for file in files(&folder) {

@@ -129,6 +129,9 @@ fn show_plan(planned: &Planned) {
     if !extent.last_committed.is_empty() {
         say!("its last transaction was committed at {}", extent.last_committed);
     }
+    if let Some(gap) = &extent.gap {
+        say!("after {} it lacks {}: nothing is applied from there on", brief(&gap.reached), gap.missing.brief());
+    }
     if *is_short {
         say!("that is before the time that was asked for: everything there is will be applied");
     }

@@ -2,6 +2,8 @@
 
 use csa_provider::binlog::{GtidSet, RawEvent};
 use csa_provider::source::{Recording, RecordingError};
+use futures_util::stream;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use super::FileReader;
 use super::choice::{Bisection, gap};
@@ -10,6 +12,9 @@ use crate::archive::index::{FileIndex, HistoryMark};
 use crate::archive::store::{Archive, ArchivedHistory};
 
 type Result<T> = std::result::Result<T, RecordingError>;
+
+/// Requests for indexes at a time: a recording may have tens of thousands.
+const REQUESTS: usize = 16;
 
 /// The end of a recording, as far as a target needs to know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,6 +25,16 @@ pub(crate) struct Extent {
     pub(crate) last_committed: String,
     pub(crate) server_uuid: String,
     pub(crate) server_version: String,
+    /// The first gap after the target's transactions, which nothing can be applied across.
+    pub(crate) gap: Option<RecordedGap>,
+}
+
+/// A place in a recording where transactions are missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecordedGap {
+    /// Everything that comes before it.
+    pub(crate) reached: GtidSet,
+    pub(crate) missing: GtidSet,
 }
 
 /// One history of an archive as a recording.
@@ -98,8 +113,9 @@ impl ArchivedStream {
     pub(super) async fn extent(&mut self, received: &GtidSet) -> Result<Extent> {
         let numbers = self.history.objects().await?.numbers;
         let first = first_file(&self.history, &numbers, received).await?;
-        first.map_err(RecordingError::Final)?;
-        let mut extent = Extent::default();
+        let first = first.map_err(RecordingError::Final)?;
+        let mut extent =
+            Extent { gap: first_gap(&self.history, &numbers, first).await?, ..Extent::default() };
         if let Some(&last) = numbers.last()
             && let Some(index) = self.history.index(last).await?
         {
@@ -112,6 +128,28 @@ impl ArchivedStream {
         }
         Ok(extent)
     }
+}
+
+/// Returns the first gap after a file.
+async fn first_gap(
+    history: &ArchivedHistory,
+    numbers: &[u64],
+    first: FileIndex,
+) -> Result<Option<RecordedGap>> {
+    let after = numbers.iter().copied().filter(|&number| number > first.number);
+    let indexes = stream::iter(after).map(|number| history.index(number));
+    let mut indexes = indexes.buffered(REQUESTS).boxed();
+    let mut reached = first.end();
+    while let Some(index) = indexes.try_next().await? {
+        let Some(index) = index else { continue };
+        // Also where an index is not there.
+        let missing = index.before.difference(&reached);
+        if !missing.is_empty() {
+            return Ok(Some(RecordedGap { reached, missing }));
+        }
+        reached = index.end();
+    }
+    Ok(None)
 }
 
 /// Returns the last file of a history that begins with nothing that `received` lacks, or why there is none.
@@ -255,6 +293,31 @@ mod tests {
             // Only indexes are here.
             let error = stream.open(&set("1-5")).await.expect_err("no file").to_string();
             assert!(error.contains(&format!("shop/{name}/")), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_gap_after_the_target_is_known() {
+        let history = Archive::over(Arc::new(InMemory::new()), "shop").history("only");
+        let files = [("", "1-3", ""), ("1-5", "6", "4-5"), ("1-6", "7", ""), ("1-8", "9", "8")];
+        for (number, (before, added, missing)) in (1..).zip(files) {
+            let file = index(number, &text(before), &text(added));
+            history.publish(&FileIndex { missing: set(missing), ..file }).await.expect("published");
+        }
+        for (received, gap) in [
+            ("", Some(("1-3", "4-5"))),
+            ("1-4", Some(("1-3", "4-5"))),
+            ("1-5", Some(("1-7", "8"))),
+            ("1-8", None),
+        ] {
+            let mut stream = ArchivedStream::new(history.clone());
+            let extent = stream.extent(&set(received)).await.expect("it follows");
+            assert_eq!(extent.end, set("1-9"));
+            let expected = gap.map(|(reached, missing)| RecordedGap {
+                reached: set(reached),
+                missing: set(missing),
+            });
+            assert_eq!(extent.gap, expected, "{received}");
         }
     }
 

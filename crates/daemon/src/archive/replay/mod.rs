@@ -12,6 +12,8 @@ use csa_provider::binlog::{GtidSet, RawEvent};
 use csa_provider::source::{Recording, RecordingError};
 
 use super::store::{Archive, ArchiveError, ArchiveLocation};
+#[cfg(test)]
+pub(crate) use archived::RecordedGap;
 use archived::choose_history;
 pub(crate) use archived::{ArchivedStream, Extent};
 pub(super) use choice::Bisection;
