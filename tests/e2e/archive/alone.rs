@@ -360,3 +360,18 @@ async fn the_guide_without_a_target_works_as_written() {
     daemon.commanded(&words[1..]);
     compare(&source, &restored_to).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn accounts_are_restored_unless_the_command_leaves_them_out() {
+    let source = Server::start("source", &[]);
+    let archive = folder();
+    let daemon = alone(&source, archive.path()).start();
+    source.exec("CREATE USER clerk IDENTIFIED BY 'x'").await;
+    archived(&daemon, &source).await;
+    let users = "SELECT COUNT(*) FROM mysql.user WHERE user = 'clerk'";
+    for (arguments, count) in [(&[][..], 1), (&["--accounts=false"][..], 0)] {
+        let server = Server::start("restored", &[]);
+        restored_alone(&daemon, &server, arguments);
+        assert_eq!(server.value::<u8>(users).await, count, "{arguments:?}");
+    }
+}

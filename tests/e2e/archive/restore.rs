@@ -383,6 +383,27 @@ async fn nothing_damaged_is_applied_where_events_have_no_checksum() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn account_management_is_restored_or_said_to_be_left_out() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    let daemon = archiving(&source, &target, archive.path()).start();
+    source.exec("CREATE USER gone IDENTIFIED BY 'a'; CREATE USER stays IDENTIFIED BY 'old'").await;
+    source.exec("DROP USER gone; ALTER USER stays IDENTIFIED BY 'new'").await;
+    archived(&daemon, &source).await;
+    let without = Server::start("without", &[]);
+    let said = restored(&daemon, &without, &[]);
+    assert!(said.contains("leaving out account management"), "{said}");
+    assert!(said.contains("left out: 4 transactions with account management"), "{said}");
+    let users = "SELECT COUNT(*) FROM mysql.user WHERE user IN ('gone', 'stays')";
+    assert_eq!(without.value::<u8>(users).await, 0);
+    let with = Server::start("with", &[]);
+    let said = restored(&daemon, &with, &["--accounts"]);
+    assert!(!said.contains("account management"), "{said}");
+    assert_eq!(with.value::<u8>(users).await, 1);
+    mysql_async::Conn::new(with.opts_as("stays", "new")).await.expect("the password of the source");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restore_removes_only_what_it_has_made() {
     let (source, target) = Server::pair(&[], &[]);
     let (archive, place) = (folder(), folder());

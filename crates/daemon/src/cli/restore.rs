@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use csa_applier::TargetOptions;
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Password;
+use csa_scheduler::filter::FilterRules;
 
 use super::archive::{location, only};
 use super::output::say;
 use crate::archive::replay::RecordedPlace;
 use crate::cli::arguments::{RestoreArguments, RestoreEnd};
-use crate::config::{ChannelSettings, Config};
+use crate::config::{ChannelSettings, Config, written_rules};
 use crate::host::{Failure, StopSignals, counted, logging, runtime};
-use crate::observe::view::{ChannelState, ChannelView};
+use crate::observe::view::{ApplierView, ChannelState, ChannelView};
 use crate::restore::{self, Planned, Restored, Wanted};
 
 /// Time between two lines where there is no terminal.
@@ -100,6 +101,9 @@ fn settings(
         let target = (*settings.target).clone();
         settings.target = TargetOptions { user: user.clone(), password, ..target }.into();
     }
+    // Without a target the channel can't say it, and the restored server is to be as the source was.
+    let configured = settings.filters.accounts || channel.archives_only();
+    settings.filters.accounts = arguments.accounts.unwrap_or(configured);
     let state = state_directory(&config.daemon.state_dir, arguments.state_dir.as_deref())?;
     settings.relay.directory = state.join(&settings.name).join("relay");
     Ok(settings)
@@ -130,7 +134,11 @@ fn show_plan(planned: &Planned) {
         say!("its last transaction was committed at {}", extent.last_committed);
     }
     if let Some(gap) = &extent.gap {
-        say!("after {} it lacks {}: nothing is applied from there on", brief(&gap.reached), gap.missing.brief());
+        say!(
+            "after {} it lacks {}: nothing is applied from there on",
+            brief(&gap.reached),
+            gap.missing.brief()
+        );
     }
     if *is_short {
         say!("that is before the time that was asked for: everything there is will be applied");
@@ -138,6 +146,27 @@ fn show_plan(planned: &Planned) {
     if let Some(until) = &settings.until {
         say!("applying until {until}");
     }
+    for line in left_out_by(&settings.filters) {
+        say!("{line}");
+    }
+}
+
+/// Returns what the rules of a channel leave out or rename, in lines for people.
+fn left_out_by(rules: &FilterRules) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !rules.accounts {
+        lines.push(
+            "leaving out account management (CREATE USER, GRANT and the like); --accounts applies it".to_owned(),
+        );
+    }
+    if !rules.is_empty() {
+        let others = FilterRules { accounts: false, ..rules.clone() };
+        lines.push(format!(
+            "with the filters and renames of the channel: {}",
+            written_rules(&others)
+        ));
+    }
+    lines
 }
 
 /// Returns the command that continues when this one is interrupted.
@@ -162,9 +191,27 @@ fn finished(restored: &Restored, target: &str) {
         applied as f64 / seconds,
         view.applied_transaction_set
     );
+    if let Some(left_out) = left_out(&view.applier) {
+        say!("left out: {left_out}");
+    }
     if *is_whole {
         say!("{}", view.state_detail);
     }
+}
+
+/// Counts the transactions that were left out, or a part of them, by kind; `None` if there are none.
+fn left_out(applier: &ApplierView) -> Option<String> {
+    let kinds = [
+        (applier.accounts_left_out_total, "with account management, which --accounts applies"),
+        (applier.own_left_out_total, "about schema csa"),
+        (applier.returned_left_out_total, "of the target's own server"),
+    ];
+    let counts: Vec<_> = kinds
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, kind)| format!("{} {kind}", counted(count, "transaction")))
+        .collect();
+    (!counts.is_empty()).then(|| counts.join("; "))
 }
 
 /// One line that changes on a terminal; elsewhere a line now and then.
@@ -221,6 +268,30 @@ fn progress(view: &ChannelView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_out_is_said() {
+        let rules = FilterRules {
+            ignore_db: vec!["scratch".to_owned()],
+            rewrite_db: vec![("shop".to_owned(), "copy".to_owned())],
+            ..FilterRules::default()
+        };
+        let said = left_out_by(&rules).join("\n");
+        for word in ["--accounts", "scratch", "replicate_rewrite_db", "copy"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        let all = FilterRules { accounts: true, ..FilterRules::default() };
+        assert_eq!(left_out_by(&all), Vec::<String>::new());
+        assert_eq!(left_out(&ApplierView::default()), None);
+        let applier = ApplierView {
+            accounts_left_out_total: 2,
+            returned_left_out_total: 1,
+            ..ApplierView::default()
+        };
+        let said = left_out(&applier).expect("three");
+        assert!(said.starts_with("2 transactions with account management"), "{said}");
+        assert!(said.ends_with("; 1 transaction of the target's own server"), "{said}");
+    }
 
     #[test]
     fn the_state_of_the_daemon_is_elsewhere() {

@@ -80,6 +80,17 @@ pub(crate) struct RestoreArguments {
     /// Take a directory of a server's binary log files instead of an archive.
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["archive", "archive_option", "history"])]
     pub(crate) binlogs: Option<PathBuf>,
+    /// Apply account management (CREATE USER, GRANT and the like), or leave it out. By default as `replicate_accounts` of
+    /// the channel says; a channel without a target applies it. The account needs CREATE USER and ROLE_ADMIN, and the
+    /// privileges that are granted, WITH GRANT OPTION.
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) accounts: Option<bool>,
     /// Directory for the relay store meanwhile, which is not the daemon's; by default `restore` in `state_dir`.
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) state_dir: Option<PathBuf>,
