@@ -242,7 +242,7 @@ async fn another_archive_gets_what_waits_in_the_relay_store() {
     let first = view(&daemon)["transactions_total"].as_u64().expect("a number");
     assert!(first >= 6, "{}", view(&daemon));
 
-    // The source has them, and is told to send only what comes next.
+    // The source has them, and is asked for no more than what comes next.
     five_are_only_received(&places[1]).await;
     set_place(&places[2]);
     daemon.set("applier.start_from", "source");

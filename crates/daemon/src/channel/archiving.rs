@@ -206,7 +206,7 @@ fn has_all(store: &RelayStore, archived: &GtidSet) -> bool {
     store.received_so_far().difference(&store.before()).is_subset_of(archived)
 }
 
-/// Where a host begins in an archive to which it has never written.
+/// The place where a host begins in an archive to which it has never written.
 #[derive(Debug, PartialEq, Eq)]
 enum Elsewhere {
     /// After this set: the source sends everything that follows.
