@@ -3,6 +3,7 @@
 use csa_tests::{Daemon, Server, compare, peak_memory};
 use mysql_async::prelude::Queryable as _;
 
+use crate::archive::archived;
 use crate::{DRAIN, EXECUTORS};
 
 const MIB: u64 = 1 << 20;
@@ -40,6 +41,37 @@ async fn compressed_transactions_take_what_the_limit_says() {
         assert!(daemon.terminate().success());
         compare(&source, &target).await;
     }
+}
+
+/// A start compares a transaction of the relay store with the archived one, which needs its header only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_transaction_is_compared_with_the_archived_one_in_little_memory() {
+    let (source, target) =
+        Server::pair(&[], &["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"]);
+    let archive = tempfile::tempdir().expect("a directory");
+    source.exec("CREATE DATABASE m; CREATE TABLE m.t (id INT PRIMARY KEY, v LONGTEXT)").await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.event_memory_limit", "64MiB")
+        .set("relay.segment_size", "1MiB")
+        .set("archive.url", format!("file://{}", archive.path().display()))
+        .set("archive.interval", "1s")
+        .start();
+    // It fills a segment, so that the large transaction begins the next one, which stays as the last.
+    source.exec("INSERT INTO m.t VALUES (0, REPEAT('x', 2000000))").await;
+    source
+        .exec(
+            "INSERT INTO m.t WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<200) \
+             SELECT i, REPEAT('y', 1000000) FROM n",
+        )
+        .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    archived(&daemon, &source).await;
+    assert!(daemon.terminate().success());
+    daemon.start_again();
+    archived(&daemon, &source).await;
+    let peak = peak_memory(daemon.pid().expect("running")).expect("running");
+    println!("peak RSS {} MiB", peak / MIB);
+    assert!(peak <= LIMIT + APART, "peak RSS {} MiB", peak / MIB);
 }
 
 fn load() -> Vec<String> {

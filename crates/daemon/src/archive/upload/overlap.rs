@@ -28,7 +28,13 @@ pub(super) async fn difference(
     }
     let received = loop {
         let looked = Arc::clone(store);
-        match blocking(move || looked.reader(looked.before()).next_now()).await {
+        let first = move || {
+            let mut reader = looked.reader(looked.before());
+            // A transaction may be larger than the memory of the host.
+            reader.set_headers_only();
+            reader.next_now()
+        };
+        match blocking(first).await {
             Ok(Ok(Some(first))) => break first.header,
             Ok(Ok(None)) => {
                 status.waits("waiting for the source to send again what is archived");
