@@ -1,9 +1,11 @@
 //! Restores from the archive of a source that was set back, and gave the GTIDs that it lost to other transactions.
 
 use csa_tests::{Server, compare};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::alone::{alone, not_restored_alone, restored_alone};
 use super::*;
+use crate::wait_state;
 
 async fn insert(source: &Server, ids: std::ops::Range<u32>) {
     for id in ids {
@@ -141,4 +143,97 @@ async fn histories_are_not_exported_together() {
         .map(|file| file.file_name().expect("a name").to_string_lossy().into_owned())
         .collect();
     assert_eq!(names.first(), Some(&format!("{newest}.00000001")), "{names:?}");
+}
+
+/// The target is made again, as the error says, and has the transactions whose GTIDs the archive knows from others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_copy_of_a_source_that_was_set_back_begins_another_history() {
+    let (source, target) = Server::pair(&[], &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = archiving(&source, &target, archive.path())
+        .set("source.user", "admin")
+        .set("source.password", "admin_pw")
+        .start();
+    insert(&source, 0..3).await;
+    archived(&daemon, &source).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    source.stop();
+    source.save_data();
+    source.restart();
+    insert(&source, 10..16).await;
+    archived(&daemon, &source).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert!(daemon.terminate().success());
+    source.stop();
+    source.put_back_data();
+    source.restart();
+    insert(&source, 20..40).await;
+    daemon.start_again();
+    wait_state(&daemon, 0, "failed").await;
+    let error = daemon.status()["channels"][0]["last_error"]["message"].to_string();
+    assert!(error.contains("docs/provisioning.md#copy-again"), "{error}");
+    assert_eq!(names(archive.path()).len(), 1);
+    daemon.commanded(&["stop", "--receiving"]);
+    target.exec("DROP DATABASE d; DELETE FROM csa.checkpoint").await;
+    tokio::task::block_in_place(|| daemon.commanded(&["copy", "--channel", "test"]));
+    daemon.commanded(&["restart"]);
+    insert(&source, 40..45).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+    archived(&daemon, &source).await;
+    let names = names(archive.path());
+    assert_eq!(names.len(), 2, "{}", daemon.log_tail());
+    daemon.commanded(&["archive", "verify"]);
+    // The old transactions and then the new ones would be neither of the two.
+    let server = Server::start("restored", &[]);
+    let said = not_restored(&daemon, &server, &[]);
+    assert!(names.iter().all(|name| said.contains(name)), "{said}");
+}
+
+fn signal(server: &Server, signal: Signal) {
+    let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(pid, signal).expect("signalled");
+}
+
+/// The last file begins with what the source still has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_was_set_back_within_the_last_file_begins_another_history() {
+    let source = Server::start("source", &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = alone(&source, archive.path()).set("archive.interval", "3s").start();
+    archived(&daemon, &source).await;
+    assert!(daemon.terminate().success());
+    let before_last = source.gtid_executed().await;
+    insert(&source, 0..3).await;
+    // A snapshot of the disk: a restart would begin another binary log, and with it another file of the archive.
+    signal(&source, Signal::STOP);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    source.save_data();
+    signal(&source, Signal::CONT);
+    insert(&source, 10..13).await;
+    let indexes = || {
+        let all = files(&history(archive.path())).into_iter();
+        all.filter(|file| file.extension().is_some_and(|extension| extension == "json")).count()
+    };
+    let files_before = indexes();
+    // All of it comes at once.
+    daemon.start_again();
+    archived(&daemon, &source).await;
+    assert_eq!(indexes(), files_before + 1);
+    assert!(daemon.terminate().success());
+    source.stop();
+    source.put_back_data();
+    source.restart();
+    insert(&source, 20..30).await;
+    // The daemon moves to another host.
+    std::fs::remove_dir_all(daemon.state_dir().join("test")).expect("removed");
+    daemon.start_again();
+    archived(&daemon, &source).await;
+    assert_eq!(names(archive.path()).len(), 2, "{}", daemon.log_tail());
+    let server = Server::start("restored", &[]);
+    restored_alone(&daemon, &server, &["--until", &before_last]);
+    restored_alone(&daemon, &server, &[]);
+    compare(&source, &server).await;
 }

@@ -137,6 +137,7 @@ impl RelayStore {
             safe: watch::Sender::new(recovered.transactions),
             syncs: Durations::default(),
             recorder: OnceLock::new(),
+            ended: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             giving_up: AtomicBool::new(false),
         });
@@ -174,6 +175,12 @@ impl RelayStore {
     #[must_use]
     pub fn received_so_far(&self) -> GtidSet {
         self.shared.state.lock().received.clone()
+    }
+
+    /// Returns true once nothing more becomes visible to readers, because reception is over.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.shared.ended.load(Ordering::Acquire)
     }
 
     /// Records syncs there, from now on; only the first call counts.

@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) safe: watch::Sender<u64>,
     pub(crate) syncs: Durations,
     pub(crate) recorder: OnceLock<Recorder>,
+    /// The writer has ended: nothing more becomes visible.
+    pub(crate) ended: AtomicBool,
     /// The store is dropped: readers no longer wait.
     pub(crate) closing: AtomicBool,
     /// The inlet or the store is dropped: the writer no longer waits for space.

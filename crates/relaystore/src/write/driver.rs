@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -122,6 +123,7 @@ impl Drop for RelayWriter {
     fn drop(&mut self) {
         // The inlet may hold the rest for longer.
         drop(self.steps.lock().take());
+        self.shared.ended.store(true, Ordering::Release);
         // An inlet must not wait for a writer that is gone.
         self.queue.fail("the writer of the relay store has ended".to_owned());
     }

@@ -7,7 +7,7 @@ use csa_provider::binlog::GtidSet;
 use tracing::{info, warn};
 
 use super::options::ArchiveOptions;
-use crate::archive::store::{Archive, Result};
+use crate::archive::store::{Archive, HistoryEnd, Result};
 
 /// Time after which a channel begins without an answer of the archive.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -15,8 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// meanwhile, and the target ends it after a minute.
 const LIST_PATIENCE: Duration = Duration::from_secs(40);
 
-/// Returns the part of `executed` after which a channel receives, so that its archive gets the rest. The source has
-/// executed `all`, and has `purged` a part of it.
+/// Returns the part of `executed` after which a channel receives, so that its archive gets the rest, and the last file
+/// again: its transactions are compared with those of the source. The source has executed `all`, and has `purged` a part
+/// of it.
 pub(crate) async fn begin(
     options: &ArchiveOptions,
     channel: &str,
@@ -24,8 +25,8 @@ pub(crate) async fn begin(
     all: &GtidSet,
     purged: &GtidSet,
 ) -> GtidSet {
-    let archived = match archived(options, channel).await {
-        Ok(Some(archived)) => archived,
+    let end = match end(options, channel).await {
+        Ok(Some(end)) => end,
         Ok(None) => {
             warn!("the archive does not say in time where it ends");
             return executed.clone();
@@ -35,35 +36,46 @@ pub(crate) async fn begin(
             return executed.clone();
         }
     };
-    let begin = after(executed, &archived, all, purged);
-    let again = executed.difference(&begin);
+    let begin = after(executed, &end, all, purged);
+    let again = executed.difference(&begin).difference(&end.archived);
     if !again.is_empty() {
         info!(transactions = %again.brief(), "the target has these, and the archive lacks them: they are received for it");
     }
     begin
 }
 
-/// Returns what is archived; `None` if the archive does not answer.
-async fn archived(options: &ArchiveOptions, channel: &str) -> Result<Option<GtidSet>> {
+/// The end of an archive.
+#[derive(Debug, Default)]
+struct End {
+    archived: GtidSet,
+    /// Everything in it but the last file.
+    before_last: GtidSet,
+}
+
+/// Returns the end of the archive; `None` if it does not answer.
+async fn end(options: &ArchiveOptions, channel: &str) -> Result<Option<End>> {
     let archive = Archive::open(&options.location, channel)?;
     let Ok(histories) = tokio::time::timeout(PATIENCE, archive.histories()).await else {
         return Ok(None);
     };
-    let Some(last) = histories?.pop() else { return Ok(Some(GtidSet::new())) };
+    let Some(last) = histories?.pop() else { return Ok(Some(End::default())) };
     let history = archive.history(&last);
     match tokio::time::timeout(LIST_PATIENCE, history.end()).await {
-        Ok(end) => Ok(Some(end?.archived)),
+        Ok(end) => {
+            let HistoryEnd { archived, before_last, .. } = end?;
+            Ok(Some(End { archived, before_last }))
+        }
         Err(_) => Ok(None),
     }
 }
 
 /// Decides the place. Pure.
-fn after(executed: &GtidSet, archived: &GtidSet, all: &GtidSet, purged: &GtidSet) -> GtidSet {
-    let mut begin = executed.intersection(archived);
+fn after(executed: &GtidSet, end: &End, all: &GtidSet, purged: &GtidSet) -> GtidSet {
     // An archive of something else continues nothing.
-    if begin.is_empty() {
+    if !executed.intersects(&end.archived) {
         return executed.clone();
     }
+    let mut begin = executed.intersection(&end.before_last);
     begin.union(&executed.intersection(purged));
     // Transactions of the target's own, and of other channels.
     begin.union(&executed.difference(all));
@@ -82,14 +94,19 @@ mod tests {
                 of => format!("07070707-0707-0707-0707-070707070707:{of}").parse().expect("a set"),
             }
         };
-        let decide = |executed, archived, all, purged| {
-            after(&set(executed), &set(archived), &set(all), &set(purged))
+        let decide = |executed, (before_last, archived), all, purged| {
+            let end = End { archived: set(archived), before_last: set(before_last) };
+            after(&set(executed), &end, &set(all), &set(purged))
         };
-        assert_eq!(decide("1-20", "1-20", "1-30", ""), set("1-20"));
-        assert_eq!(decide("1-20", "1-25", "1-30", ""), set("1-20"), "the archive has more");
-        assert_eq!(decide("1-20", "1-15", "1-30", "1-10"), set("1-15"));
-        assert_eq!(decide("1-20", "1-15", "1-30", "1-17"), set("1-17"), "16-17 are a gap");
-        assert_eq!(decide("1-20:50", "1-15", "1-30", ""), set("1-15:50"), "50 is the target's");
-        assert_eq!(decide("1-20", "", "1-30", ""), set("1-20"), "a new archive");
+        let (new, old) = (("", ""), ("1-12", "1-15"));
+        assert_eq!(decide("1-20", ("1-18", "1-20"), "1-30", ""), set("1-18"), "it is compared");
+        assert_eq!(decide("1-20", ("1-18", "1-25"), "1-30", ""), set("1-18"), "it has more");
+        assert_eq!(decide("1-20", ("1-22", "1-25"), "1-30", ""), set("1-20"));
+        assert_eq!(decide("1-20", ("", "1-20"), "1-30", ""), set(""), "it has one file");
+        assert_eq!(decide("1-20", old, "1-30", "1-10"), set("1-12"));
+        assert_eq!(decide("1-20", old, "1-30", "1-13"), set("1-13"), "14 and 15 are compared");
+        assert_eq!(decide("1-20", old, "1-30", "1-17"), set("1-17"), "16-17 are a gap");
+        assert_eq!(decide("1-20:50", old, "1-30", ""), set("1-12:50"), "50 is the target's");
+        assert_eq!(decide("1-20", new, "1-30", ""), set("1-20"), "a new archive");
     }
 }
