@@ -5,7 +5,8 @@ use std::time::Duration;
 use csa_tests::{Compare, Daemon, DaemonBuilder, Load, LoadOptions, Server, eventually, prepare};
 use mysql_async::prelude::Queryable as _;
 
-use crate::DRAIN;
+use crate::archive::{archived, view};
+use crate::{DRAIN, wait_state};
 
 /// Returns a channel each way.
 fn pair(a: &Server, b: &Server, set: impl Fn(DaemonBuilder) -> DaemonBuilder) -> Daemon {
@@ -185,6 +186,54 @@ async fn a_pair_with_the_sources_gtids_takes_nothing_back() {
     assert_eq!(a.value::<u64>("SELECT MAX(v) FROM d.t").await, 101);
     silent(&daemon, &a, &b).await;
     assert_eq!(a.gtid_executed().await, b.gtid_executed().await);
+}
+
+/// Transactions of B are on their way to A, whose archive is to have them, when the channel from A loses its relay store.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_archive_of_a_pair_gets_what_is_on_its_way_back() {
+    let (a, b) = Server::pair(&[], &[]);
+    let archive = tempfile::tempdir().expect("a directory");
+    let of = |from: &Server, to: &Server, name: &str| {
+        Daemon::builder(from, to)
+            .set("name", name)
+            .set("applier.commit", "one-to-one")
+            .set("applier.target_gtids", "source")
+    };
+    let there = of(&a, &b, "there")
+        .set("archive.url", format!("file://{}", archive.path().display()))
+        .set("archive.interval", "1s")
+        .start();
+    let back = of(&b, &a, "back").start();
+    let drained = async || {
+        there.wait_channel_drained("there", &a, &b, DRAIN).await;
+        back.wait_channel_drained("back", &b, &a, DRAIN).await;
+    };
+    a.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)").await;
+    drained().await;
+    let row = "INSERT INTO d.t (v) VALUES (1)";
+    b.exec(row).await;
+    drained().await;
+    archived(&there, &a).await;
+    assert!(back.terminate().success());
+    for _ in 0..10 {
+        b.exec(row).await;
+    }
+    there.kill9();
+    std::fs::remove_dir_all(there.state_dir().join("there")).expect("removed");
+    there.start_again();
+    wait_state(&there, 0, "running").await;
+    back.start_again();
+    drained().await;
+    archived(&there, &a).await;
+    // A session that begins again finds no gap either.
+    assert!(there.terminate().success());
+    there.start_again();
+    a.exec(row).await;
+    drained().await;
+    archived(&there, &a).await;
+    assert_eq!(view(&there)["missing_transactions_total"], 0);
+    there.commanded(&["--channel", "there", "archive", "verify"]);
+    equal(&a, &b).await;
 }
 
 /// A server sends a transaction to replicas before it has committed it.

@@ -29,11 +29,11 @@ pub(crate) async fn begin(
         Ok(Some(end)) => end,
         Ok(None) => {
             warn!("the archive does not say in time where it ends");
-            return executed.clone();
+            return without_coming(executed, all);
         }
         Err(error) => {
             warn!(%error, "the archive does not say where it ends");
-            return executed.clone();
+            return without_coming(executed, all);
         }
     };
     let begin = after(executed, &end, all, purged);
@@ -71,15 +71,24 @@ async fn end(options: &ArchiveOptions, channel: &str) -> Result<Option<End>> {
 
 /// Decides the place. Pure.
 fn after(executed: &GtidSet, end: &End, all: &GtidSet, purged: &GtidSet) -> GtidSet {
+    let had = without_coming(executed, all);
     // An archive of something else continues nothing.
     if !executed.intersects(&end.archived) {
-        return executed.clone();
+        return had;
     }
     let mut begin = executed.intersection(&end.before_last);
     begin.union(&executed.intersection(purged));
     // Transactions of the target's own, and of other channels.
-    begin.union(&executed.difference(all));
+    begin.union(&had.difference(all));
     begin
+}
+
+/// Returns `executed` without what the source may still get: another channel takes it there from the target, or it is a
+/// replica that is late. It has transactions of the same servers. Such transactions are received for the archive once
+/// the source has them.
+fn without_coming(executed: &GtidSet, all: &GtidSet) -> GtidSet {
+    let coming = executed.difference(all).of_servers(|server| all.has_uuid(server));
+    executed.difference(&coming)
 }
 
 #[cfg(test)]
@@ -106,7 +115,27 @@ mod tests {
         assert_eq!(decide("1-20", old, "1-30", "1-10"), set("1-12"));
         assert_eq!(decide("1-20", old, "1-30", "1-13"), set("1-13"), "14 and 15 are compared");
         assert_eq!(decide("1-20", old, "1-30", "1-17"), set("1-17"), "16-17 are a gap");
-        assert_eq!(decide("1-20:50", old, "1-30", ""), set("1-12:50"), "50 is the target's");
+        assert_eq!(decide("1-20:50", old, "1-30", ""), set("1-12"), "50 may still come");
         assert_eq!(decide("1-20", new, "1-30", ""), set("1-20"), "a new archive");
+    }
+
+    #[test]
+    fn what_comes_to_the_source_from_the_target_is_received_once_it_is_there() {
+        let set = |source: &str, target: &str| -> GtidSet {
+            let of = |server: u8, intervals: &str| match intervals {
+                "" => String::new(),
+                of => format!("0707070{server}-0707-0707-0707-070707070707:{of}"),
+            };
+            [of(1, source), of(2, target)].join(",").trim_matches(',').parse().expect("a set")
+        };
+        let executed = set("1-20", "1-40");
+        let decide = |all: &GtidSet, end: &End| after(&executed, end, all, &GtidSet::new());
+        let end = End { archived: set("1-20", "1-30"), before_last: set("1-18", "1-30") };
+        assert_eq!(decide(&set("1-25", "1-30"), &end), set("1-18", "1-30"));
+        assert_eq!(decide(&set("1-25", "1-30"), &End::default()), set("1-20", "1-30"), "a new one");
+        // Nothing brings the target's own transactions to this source.
+        let end = End { archived: set("1-20", ""), before_last: set("1-18", "") };
+        assert_eq!(decide(&set("1-25", ""), &end), set("1-18", "1-40"));
+        assert_eq!(decide(&set("1-25", ""), &End::default()), executed);
     }
 }
