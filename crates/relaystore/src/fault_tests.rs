@@ -11,6 +11,7 @@ use crate::disk::FileSystem as _;
 use crate::disk::error::Error;
 use crate::disk::memory_fs::MemoryFs;
 use crate::disk::options::{RelayStoreOptions, SyncPolicy};
+use crate::disk::segment::RelayPosition;
 use crate::opening::store::RelayStore;
 use crate::tests::{NOW, SOON, bytes_of, gtid, options, read, transaction, write};
 
@@ -224,4 +225,82 @@ fn no_task_waits_for_the_end_of_another_ones_writer() {
         drop(finish);
         ends.await.expect("no panic");
     });
+}
+
+/// Opens a store for an archive with 20 transactions, and returns the first and the last one of a segment in its middle.
+async fn archived(disk: &MemoryFs) -> (RelayStore, (u64, u64), RelayPosition) {
+    let options = RelayStoreOptions { archived: true, ..options_on(disk) };
+    let (store, _) = RelayStore::open(options, &GtidSet::new()).expect("opens");
+    let mut inlet = store.inlet().expect("a thread");
+    write(&mut inlet, (1..=20).map(|gno| (gno, vec![400]))).await;
+    let mut reader = store.reader(GtidSet::new());
+    let mut starts = Vec::new();
+    for _ in 1..=20 {
+        let next = reader.next(SOON).await.expect("undamaged").expect("arrives");
+        starts.push((next.header.gtid.gno, next.start.segment));
+    }
+    let segment = starts[10].1;
+    starts.retain(|(_, of)| *of == segment);
+    let (first, last) = (starts[0].0, starts[starts.len() - 1].0);
+    assert!(first > 3 && last < 18, "{starts:?}");
+    (store, (first, last), RelayPosition { segment, offset: 0 })
+}
+
+fn up_to(last: u64) -> GtidSet {
+    (1..=last).map(gtid).collect()
+}
+
+fn path_of(position: RelayPosition) -> std::path::PathBuf {
+    Path::new(DIRECTORY).join(format!("segment-{:016x}.relay", position.segment))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_that_only_the_archive_needs_counts_as_damaged_once_it_is_lost() {
+    let disk = MemoryFs::new(1);
+    let (store, _, position) = archived(&disk).await;
+    assert!(store.restart_after(&up_to(20)), "the target has all");
+    let fail = |is_failing: bool| {
+        disk.inject(|faults| faults.unreadable = is_failing.then(|| path_of(position)));
+    };
+    let failed = || {
+        let mut reader = store.reader(GtidSet::new());
+        loop {
+            match reader.next_now() {
+                Ok(next) => assert!(next.is_some(), "the disk fails before the end"),
+                Err(error) => return error,
+            }
+        }
+    };
+    fail(true);
+    let (once, twice) = (failed(), failed());
+    assert!(store.loss(&up_to(20)).is_none(), "the target needs nothing of it");
+    fail(false);
+    assert!(matches!(store.as_damage(once), Error::Io { .. }), "it can be read again");
+    fail(true);
+    let damage = store.as_damage(twice);
+    assert!(matches!(damage, Error::Damaged { transaction, .. } if transaction == position));
+    fail(false);
+    disk.remove(&path_of(position)).expect("removed");
+    let damage = store.as_damage(failed());
+    assert!(matches!(damage, Error::Damaged { transaction, .. } if transaction == position));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_is_filled_again_if_the_archive_needs_what_was_there() {
+    for is_archived in [false, true] {
+        let disk = MemoryFs::new(1);
+        let (store, (first, last), position) = archived(&disk).await;
+        drop(store);
+        disk.remove(&path_of(position)).expect("removed");
+        let options = RelayStoreOptions { archived: true, ..options_on(&disk) };
+        let settled = up_to(if is_archived { last } else { last - 1 });
+        let opened = RelayStore::open_behind(options, &up_to(20), &up_to(2), &settled);
+        let store = opened.expect("opens").0;
+        let found = (store.before(), store.received().clone());
+        let expected = match is_archived {
+            true => (up_to(last), up_to(20)),
+            false => (GtidSet::new(), up_to(first - 1)),
+        };
+        assert_eq!(found, expected, "{is_archived}");
+    }
 }

@@ -170,7 +170,7 @@ async fn what_the_archive_lacks_is_received_although_the_target_has_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = RelayStoreOptions { archived: true, ..options(directory.path()) };
     {
-        let opened = RelayStore::open_behind(options.clone(), &up_to(20), &up_to(5));
+        let opened = RelayStore::open_behind(options.clone(), &up_to(20), &up_to(5), &up_to(5));
         let (store, _) = opened.expect("opens");
         assert_eq!((store.received(), store.passed_over()), (&up_to(5), up_to(5)));
         let mut inlet = store.inlet().expect("a thread");
@@ -184,7 +184,7 @@ async fn what_the_archive_lacks_is_received_although_the_target_has_it() {
         assert!(store.usage().segments < segments);
     }
     // It begins again where the archive and the store are now.
-    let opened = RelayStore::open_behind(options.clone(), &up_to(20), &up_to(12));
+    let opened = RelayStore::open_behind(options.clone(), &up_to(20), &up_to(12), &up_to(12));
     let (store, _) = opened.expect("opens");
     assert_eq!(store.received(), &up_to(12));
     let mut inlet = store.inlet().expect("a thread");

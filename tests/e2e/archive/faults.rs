@@ -221,6 +221,50 @@ async fn damage_that_the_target_has_passed_is_fetched_again_for_the_archive() {
     compare(&source, &target).await;
 }
 
+/// Only the archive still needs what is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_file_that_the_target_has_passed_is_fetched_again_for_the_archive() {
+    for is_running in [true, false] {
+        let (source, target) = Server::pair(&[], &[]);
+        let archive = folder();
+        source.exec(LARGE_ROWS).await;
+        let daemon = archiving(&source, &target, archive.path())
+            .set("archive.required", true)
+            .set("relay.segment_size", "1MiB")
+            .start();
+        archived(&daemon, &source).await;
+        let channel = archive.path().join("test");
+        close(&channel, true);
+        for _ in 0..20 {
+            source.exec("INSERT INTO d.t (b) VALUES (REPEAT('x', 200000))").await;
+        }
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        // Nothing of it is on its way to the archive any more.
+        eventually("the archive fails", DRAIN, async || view(&daemon)["error"].is_string()).await;
+        if !is_running {
+            daemon.kill9();
+        }
+        let segments = files(&daemon.state_dir().join("test/relay"));
+        let segments: Vec<_> =
+            segments.iter().filter(|file| file.to_string_lossy().contains("segment-")).collect();
+        assert!(segments.len() > 3, "{segments:?}");
+        std::fs::remove_file(segments[2]).expect("removed");
+        close(&channel, false);
+        if !is_running {
+            daemon.start_again();
+        }
+        source.exec("DELETE FROM d.t WHERE id < 5").await;
+        archived(&daemon, &source).await;
+        assert_eq!(view(&daemon)["missing_transactions_total"], 0, "{}", daemon.log_tail());
+        if is_running {
+            assert!(daemon.log().contains("cutting the relay store there"), "{}", daemon.log_tail());
+        }
+        daemon.commanded(&["archive", "verify"]);
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        compare(&source, &target).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_whose_mount_goes_under_the_daemon_holds_nothing() {
     let (source, target) = Server::pair(&[], &[]);

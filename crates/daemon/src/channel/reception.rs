@@ -28,7 +28,7 @@ use super::kept_foreign::KeptForeign;
 use super::watch::Watch;
 use crate::archive::replay::RecordedStream;
 use crate::archive::store::ArchiveError;
-use crate::archive::upload::{self, Uploader};
+use crate::archive::upload::{self, BeginningOfReception, Uploader};
 use crate::config::ChannelSettings;
 use crate::host::{blocking, unlocked};
 
@@ -133,10 +133,13 @@ impl Reception {
                 let (all, purged) = (&source.gtid_executed, &source.gtid_purged);
                 upload::begin(archive, &settings.name, executed, all, purged).await
             }
-            _ => executed.clone(),
+            _ => BeginningOfReception { after: executed.clone(), settled: executed.clone() },
         };
         let target = executed.clone();
-        let open = move |options| RelayStore::open_behind(options, &target, &begin).map(Some);
+        let open = move |options| {
+            let BeginningOfReception { after, settled } = &begin;
+            RelayStore::open_behind(options, &target, after, settled).map(Some)
+        };
         let store = opened(settings, open).await?;
         let store = store.ok_or_else(|| ChannelError::State("no relay store".to_owned()))?;
         let followed = sent(&store, executed);

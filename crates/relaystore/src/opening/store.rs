@@ -53,11 +53,12 @@ impl RelayStore {
     /// # Errors
     /// Another process holds the store, the disk fails, or a segment is of another version.
     pub fn open(options: RelayStoreOptions, executed: &GtidSet) -> Result<(Self, Recovery)> {
-        Self::open_behind(options, executed, executed)
+        Self::open_behind(options, executed, executed, executed)
     }
 
     /// Opens a channel's store, or creates it. Reception continues after what the store has and after `begin`, a part of
-    /// `executed`: the archive lacks the rest.
+    /// `executed`: the archive lacks the rest. If segments are missing, those before `settled`, of which neither target nor
+    /// archive needs anything, are given up, and otherwise those after the gap.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -65,9 +66,10 @@ impl RelayStore {
         options: RelayStoreOptions,
         executed: &GtidSet,
         begin: &GtidSet,
+        settled: &GtidSet,
     ) -> Result<(Self, Recovery)> {
         let directory = Directory::open(&options)?;
-        let mut recovered = recovery::recover(&directory, Some(executed))?;
+        let mut recovered = recovery::recover(&directory, Some((executed, settled)))?;
         if recovered.segments.is_empty() {
             recovered.received.clone_from(begin);
         }

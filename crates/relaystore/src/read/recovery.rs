@@ -55,11 +55,15 @@ const HEADER_LEN_USUAL: u64 = 64 << 10;
 /// The largest header; GTID sets of thousands of sources fit.
 const HEADER_LEN_MAX: u64 = 64 << 20;
 
-/// Recovers the store. The target has `executed`; while that is
+/// Recovers the store. The target has the first of `known`, and nobody needs the second any more; while they are
 /// unknown, every whole transaction is kept.
-pub(crate) fn recover(directory: &Directory, executed: Option<&GtidSet>) -> Result<Recovered> {
+pub(crate) fn recover(
+    directory: &Directory,
+    known: Option<(&GtidSet, &GtidSet)>,
+) -> Result<Recovered> {
     let mut report = Recovery::default();
-    let Headers { mut segments, stale, doomed } = read_headers(directory, executed)?;
+    let (executed, settled) = known.unzip();
+    let Headers { mut segments, stale, doomed } = read_headers(directory, settled)?;
     for &number in &stale {
         directory.remove(number)?;
     }

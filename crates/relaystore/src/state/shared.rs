@@ -144,6 +144,11 @@ impl StoreState {
         unwritten.map(|segment| segment.len).sum()
     }
 
+    /// Returns the bytes of a segment that are written: beyond the visible end more is on its way.
+    pub(crate) fn written_len(&self, number: u64, segment: &Segment) -> u64 {
+        if number == self.end.segment { self.end.offset } else { segment.len }
+    }
+
     pub(crate) fn is_unwritten(&self, number: u64) -> bool {
         self.segments.get(&number).is_some_and(|segment| segment.unwritten.is_some())
     }

@@ -15,29 +15,38 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// meanwhile, and the target ends it after a minute.
 const LIST_PATIENCE: Duration = Duration::from_secs(40);
 
-/// Returns the part of `executed` after which a channel receives, so that its archive gets the rest, and the last file
-/// again: its transactions are compared with those of the source. The source has executed `all`, and has `purged` a part
-/// of it.
+/// The place at which a channel with an archive begins. Both sets are a part of what its target has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BeginningOfReception {
+    /// The channel receives what follows.
+    pub(crate) after: GtidSet,
+    /// Nobody needs it: it is archived, or never will be.
+    pub(crate) settled: GtidSet,
+}
+
+/// Returns the place after which a channel receives whose target has `executed`, so that its archive gets the rest, and the
+/// last file again: its transactions are compared with those of the source. The source has executed `all`, and has `purged`
+/// a part of it.
 pub(crate) async fn begin(
     options: &ArchiveOptions,
     channel: &str,
     executed: &GtidSet,
     all: &GtidSet,
     purged: &GtidSet,
-) -> GtidSet {
+) -> BeginningOfReception {
     let end = match end(options, channel).await {
         Ok(Some(end)) => end,
         Ok(None) => {
             warn!("the archive does not say in time where it ends");
-            return without_coming(executed, all);
+            return without_archive(executed, all);
         }
         Err(error) => {
             warn!(%error, "the archive does not say where it ends");
-            return without_coming(executed, all);
+            return without_archive(executed, all);
         }
     };
     let begin = after(executed, &end, all, purged);
-    let again = executed.difference(&begin).difference(&end.archived);
+    let again = executed.difference(&begin.after).difference(&end.archived);
     if !again.is_empty() {
         info!(transactions = %again.brief(), "the target has these, and the archive lacks them: they are received for it");
     }
@@ -70,25 +79,34 @@ async fn end(options: &ArchiveOptions, channel: &str) -> Result<Option<End>> {
 }
 
 /// Decides the place. Pure.
-fn after(executed: &GtidSet, end: &End, all: &GtidSet, purged: &GtidSet) -> GtidSet {
-    let had = without_coming(executed, all);
+fn after(
+    executed: &GtidSet,
+    end: &End,
+    all: &GtidSet,
+    purged: &GtidSet,
+) -> BeginningOfReception {
+    let without = without_archive(executed, all);
     // An archive of something else continues nothing.
     if !executed.intersects(&end.archived) {
-        return had;
+        return without;
     }
-    let mut begin = executed.intersection(&end.before_last);
-    begin.union(&executed.intersection(purged));
-    // Transactions of the target's own, and of other channels.
-    begin.union(&had.difference(all));
-    begin
+    // Transactions of the target's own, and of other channels, never come.
+    let mut rest = without.after.difference(all);
+    rest.union(&executed.intersection(purged));
+    let with = |part: &GtidSet| {
+        let mut set = executed.intersection(part);
+        set.union(&rest);
+        set
+    };
+    BeginningOfReception { after: with(&end.before_last), settled: with(&end.archived) }
 }
 
-/// Returns `executed` without what the source may still get: another channel takes it there from the target, or it is a
+/// Returns the place where nothing is archived. That is `executed` without what the source may still get: another channel takes it there from the target, or it is a
 /// replica that is late. It has transactions of the same servers. Such transactions are received for the archive once
 /// the source has them.
-fn without_coming(executed: &GtidSet, all: &GtidSet) -> GtidSet {
+fn without_archive(executed: &GtidSet, all: &GtidSet) -> BeginningOfReception {
     let coming = executed.difference(all).of_servers(|server| all.has_uuid(server));
-    executed.difference(&coming)
+    BeginningOfReception { after: executed.difference(&coming), settled: executed.clone() }
 }
 
 #[cfg(test)]
@@ -105,7 +123,7 @@ mod tests {
         };
         let decide = |executed, (before_last, archived), all, purged| {
             let end = End { archived: set(archived), before_last: set(before_last) };
-            after(&set(executed), &end, &set(all), &set(purged))
+            after(&set(executed), &end, &set(all), &set(purged)).after
         };
         let (new, old) = (("", ""), ("1-12", "1-15"));
         assert_eq!(decide("1-20", ("1-18", "1-20"), "1-30", ""), set("1-18"), "it is compared");
@@ -117,6 +135,13 @@ mod tests {
         assert_eq!(decide("1-20", old, "1-30", "1-17"), set("1-17"), "16-17 are a gap");
         assert_eq!(decide("1-20:50", old, "1-30", ""), set("1-12"), "50 may still come");
         assert_eq!(decide("1-20", new, "1-30", ""), set("1-20"), "a new archive");
+        let settled = |archived, purged| {
+            let end = End { archived: set(archived), before_last: set("1-12") };
+            after(&set("1-20"), &end, &set("1-30"), &set(purged)).settled
+        };
+        assert_eq!(settled("1-25", ""), set("1-20"));
+        assert_eq!(settled("1-15", ""), set("1-15"), "the archive needs the rest");
+        assert_eq!(settled("1-15", "1-17"), set("1-17"), "it never gets 16-17");
     }
 
     #[test]
@@ -129,7 +154,7 @@ mod tests {
             [of(1, source), of(2, target)].join(",").trim_matches(',').parse().expect("a set")
         };
         let executed = set("1-20", "1-40");
-        let decide = |all: &GtidSet, end: &End| after(&executed, end, all, &GtidSet::new());
+        let decide = |all: &GtidSet, end: &End| after(&executed, end, all, &GtidSet::new()).after;
         let end = End { archived: set("1-20", "1-30"), before_last: set("1-18", "1-30") };
         assert_eq!(decide(&set("1-25", "1-30"), &end), set("1-18", "1-30"));
         assert_eq!(decide(&set("1-25", "1-30"), &End::default()), set("1-20", "1-30"), "a new one");

@@ -34,7 +34,7 @@ use super::index::{FORMAT, FileIndex, HistoryMark};
 use super::layout;
 use super::store::{Archive, ArchiveError, ArchivedHistory, HistoryEnd, Result};
 use crate::host::{blocking, rfc3339};
-pub(crate) use begin::begin;
+pub(crate) use begin::{BeginningOfReception, begin};
 use continuation::{ArchiveFacts, Continuation, continuation};
 pub(crate) use end::{ArchiveEnd, archive_end};
 use marker::MarkerFile;
@@ -223,8 +223,12 @@ impl Uploader {
         let mut writer = tail.history.writer(&name);
         let written = loop {
             let (before, interval) = (tail.before(), self.options.interval);
+            let store = Arc::clone(&self.store);
             let made = blocking(move || {
-                let made = maker.make(&before, interval);
+                let made = maker.make(&before, interval).map_err(|why| match why {
+                    PartError::Relay(error) => PartError::Relay(store.as_damage(error)),
+                    why => why,
+                });
                 (maker, made)
             });
             let made = made.await.map_err(|panic| self.broken(&panic.to_string()))?;

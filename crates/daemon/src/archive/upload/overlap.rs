@@ -179,7 +179,8 @@ mod tests {
             wake_bytes: RelayStoreOptions::WAKE_BYTES,
             files: Arc::new(MemoryFs::new(1)),
         };
-        let opened = RelayStore::open_behind(options, &set(1, 20), &set(1, before));
+        let before = set(1, before);
+        let opened = RelayStore::open_behind(options, &set(1, 20), &before, &before);
         let store = opened.expect("opens").0;
         let inlet = store.inlet().expect("a thread");
         (Arc::new(store), inlet)
