@@ -91,7 +91,7 @@ async fn compare(
     status: &ArchiveStatus,
 ) -> Result<Option<String>> {
     let found = find(history, &end.numbers, received, status).await?;
-    Ok(found.filter(|found| time(found) != time(received)).map(|_| {
+    Ok(found.filter(|found| !may_be_same(found, received)).map(|_| {
         format!(
             "transaction {} is another one than the archived one of this GTID: the source was reset or set back",
             received.gtid
@@ -99,12 +99,20 @@ async fn compare(
     }))
 }
 
-/// Returns the time of the first commit, which every replica keeps. Sources before 8.0.1 log only that of the statement.
-const fn time(header: &TransactionHeader) -> u64 {
-    match header.original_commit_timestamp {
-        0 => header.immediate_commit_timestamp,
-        time => time,
+/// Returns false for two transactions whose first commits were at different times, which every replica keeps. Sources
+/// before 8.0.1 log only the time of the statement, and a later replica of such a source its own commit: these prove nothing
+/// against another form.
+fn may_be_same(one: &TransactionHeader, other: &TransactionHeader) -> bool {
+    let (first, second) = (one.original_commit_timestamp, other.original_commit_timestamp);
+    let knows_version = |header: &TransactionHeader| {
+        header.immediate_server_version != TransactionHeader::UNKNOWN_VERSION
+    };
+    if first != 0 && second != 0 {
+        return first == second;
     }
+    knows_version(one)
+        || knows_version(other)
+        || one.immediate_commit_timestamp == other.immediate_commit_timestamp
 }
 
 /// Returns the archived transaction with the GTID of `like`.
@@ -240,6 +248,28 @@ mod tests {
         let found = difference(store, &history, &end, &status);
         let found = tokio::time::timeout(SOON, found).await.expect("a verdict");
         found.expect("the archive answers")
+    }
+
+    #[test]
+    fn times_are_compared_in_the_same_form_only() {
+        let gtid = Gtid { uuid: Uuid::from_bytes([3; 16]), tag: Tag::untagged(), gno: 1 };
+        let header = |original, immediate| {
+            let event = csa_provider::test_util::gtid_event_of(&gtid, original, immediate);
+            TransactionHeader::parse(&event).expect("well-formed")
+        };
+        // A source before 8.0.1, and its replicas.
+        let old = |time| TransactionHeader {
+            original_server_version: TransactionHeader::UNKNOWN_VERSION,
+            immediate_server_version: TransactionHeader::UNKNOWN_VERSION,
+            ..header(0, time)
+        };
+        assert!(may_be_same(&header(5, 5), &header(5, 7)), "a replica");
+        assert!(!may_be_same(&header(5, 5), &header(6, 6)));
+        assert!(!may_be_same(&header(5, 9), &header(6, 9)));
+        assert!(may_be_same(&old(5), &old(5)));
+        assert!(!may_be_same(&old(5), &old(6)));
+        assert!(may_be_same(&old(5), &header(0, 7)), "a replica of it");
+        assert!(may_be_same(&header(0, 7), &header(0, 8)), "two replicas of it");
     }
 
     #[tokio::test(flavor = "multi_thread")]
