@@ -257,7 +257,11 @@ async fn a_lost_file_that_the_target_has_passed_is_fetched_again_for_the_archive
         archived(&daemon, &source).await;
         assert_eq!(view(&daemon)["missing_transactions_total"], 0, "{}", daemon.log_tail());
         if is_running {
-            assert!(daemon.log().contains("cutting the relay store there"), "{}", daemon.log_tail());
+            assert!(
+                daemon.log().contains("cutting the relay store there"),
+                "{}",
+                daemon.log_tail()
+            );
         }
         daemon.commanded(&["archive", "verify"]);
         daemon.wait_drained(&source, &target, DRAIN).await;

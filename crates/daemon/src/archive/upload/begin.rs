@@ -79,12 +79,7 @@ async fn end(options: &ArchiveOptions, channel: &str) -> Result<Option<End>> {
 }
 
 /// Decides the place. Pure.
-fn after(
-    executed: &GtidSet,
-    end: &End,
-    all: &GtidSet,
-    purged: &GtidSet,
-) -> BeginningOfReception {
+fn after(executed: &GtidSet, end: &End, all: &GtidSet, purged: &GtidSet) -> BeginningOfReception {
     let without = without_archive(executed, all);
     // An archive of something else continues nothing.
     if !executed.intersects(&end.archived) {

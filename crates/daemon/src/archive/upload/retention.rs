@@ -13,7 +13,7 @@ use crate::host::micros_of;
 /// Files that one sweep deletes at most, so that it ends.
 const MOST: usize = 1000;
 
-/// Deletes files of all histories that are older than `keep` and that no pin needs. The newest file stays: it says where
+/// Deletes files of all histories up to `current` that are older than `keep` and that no pin needs. The newest file stays: it says where
 /// the archive ends. Returns the number of deleted files.
 ///
 /// The age counts from the newest commit in the archive, if this host's clock is later: a clock that is set wrong must not
@@ -31,7 +31,11 @@ pub(super) async fn sweep(
     let pins: Vec<GtidSet> =
         archive.pins().await?.into_iter().map(|(_, pin)| pin.gtid_set).collect();
     let mut deleted = 0;
-    for name in archive.histories().await? {
+    let mut histories = archive.histories().await?;
+    // A later one is another daemon's, which may be writing its first file.
+    let Some(at) = histories.iter().position(|name| *name == current.name) else { return Ok(0) };
+    histories.truncate(at + 1);
+    for name in histories {
         let history = archive.history(&name);
         let is_current = name == current.name;
         let objects = history.objects().await?;
@@ -101,19 +105,41 @@ mod tests {
     use crate::archive::index::tests::index;
     use crate::archive::store::Archive;
 
-    #[tokio::test]
-    async fn a_wrong_clock_deletes_nothing() {
-        let archive = Archive::over(Arc::new(InMemory::new()), "shop");
+    async fn begun(archive: &Archive, history: &str) -> ArchivedHistory {
         let mark = HistoryMark {
             format: FORMAT,
             channel: "shop".to_owned(),
-            history: "20261126T080000Z-1f8a22c4".to_owned(),
+            history: history.to_owned(),
             begins_after: GtidSet::new(),
             written: String::new(),
             reason: String::new(),
             earlier: Vec::new(),
         };
-        let history = archive.begin(&mark).await.expect("begun");
+        archive.begin(&mark).await.expect("begun")
+    }
+
+    #[tokio::test]
+    async fn a_history_that_another_daemon_has_just_begun_stays() {
+        let archive = Archive::over(Arc::new(InMemory::new()), "shop");
+        let own = begun(&archive, "a").await;
+        for number in 1..=20 {
+            own.publish(&index(number, "", "")).await.expect("published");
+        }
+        let other = begun(&archive, "b").await;
+        let now = micros_of("2026-11-26T09:00:00Z").expect("a time");
+        let keep = Some(Duration::from_secs(9 * 60));
+        assert_eq!(sweep(&own, keep, now).await.expect("it answers"), 10);
+        assert_eq!(archive.histories().await.expect("they are there"), ["a", "b"]);
+        // The newest one is above those that it names.
+        other.publish(&index(40, "", "")).await.expect("published");
+        assert_eq!(sweep(&other, keep, now).await.expect("it answers"), 10);
+        assert_eq!(archive.histories().await.expect("they are there"), ["b"]);
+    }
+
+    #[tokio::test]
+    async fn a_wrong_clock_deletes_nothing() {
+        let archive = Archive::over(Arc::new(InMemory::new()), "shop");
+        let history = begun(&archive, "20261126T080000Z-1f8a22c4").await;
         let keep = Some(Duration::from_secs(9 * 60));
         let sweep = async |now: &str| {
             let now = micros_of(now).expect("a time");
