@@ -149,3 +149,34 @@ async fn commits_that_are_held_are_in_the_log() {
         assert_eq!(visible(&mut conn).await, 1);
     }
 }
+
+/// A look at the end of the log reads on from the last event that it has seen, also within a transaction.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_read_on_from_any_event() {
+    const EVENTS: usize = 7;
+    let source = Server::start("source", &["--binlog-rows-query-log-events=ON"]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let inserts: Vec<String> = (0..20).map(|id| format!("INSERT INTO d.t VALUES ({id})")).collect();
+    source.exec(&format!("BEGIN; {}; COMMIT", inserts.join("; "))).await;
+    source.exec("INSERT INTO d.t VALUES (100)").await;
+    let mut conn = source.conn().await;
+    let status: Row =
+        conn.query_first("SHOW BINARY LOG STATUS").await.expect("a status").expect("a row");
+    let file: String = status.get(0).expect("a file");
+    let all: Vec<Row> =
+        conn.query(format!("SHOW BINLOG EVENTS IN '{file}'")).await.expect("events");
+    let position = |event: &Row| event.get::<u64, _>(1).expect("a position");
+    let all: Vec<u64> = all.iter().map(position).collect();
+    assert!(all.len() > 60, "{all:?}");
+    let mut read: Vec<u64> = vec![4];
+    loop {
+        let from = read.pop().expect("an event");
+        let query = format!("SHOW BINLOG EVENTS IN '{file}' FROM {from} LIMIT {EVENTS}");
+        let events: Vec<Row> = conn.query(query).await.expect("events");
+        read.extend(events.iter().map(position));
+        if events.len() < EVENTS {
+            break;
+        }
+    }
+    assert_eq!(read, all);
+}

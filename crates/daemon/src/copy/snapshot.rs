@@ -28,8 +28,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// source that writes nothing meanwhile.
 const QUIET: Duration = Duration::from_secs(2);
 const QUIET_POLL: Duration = Duration::from_millis(100);
-/// Events of the log that are looked at for the last transaction.
-const EVENTS: u64 = 20_000;
+/// Events of the log that are read at once.
+const EVENTS: usize = 20_000;
 /// So many bytes of the log are looked through quickly.
 const NEAR: u64 = 1 << 20;
 /// The first position in a file.
@@ -57,6 +57,15 @@ struct Known {
     /// Everything before is executed.
     is_executed: bool,
     since: Instant,
+}
+
+/// A part of the log.
+#[derive(Debug, PartialEq, Eq)]
+struct Logged {
+    /// Those that begin in it, each with its place, in the log's order.
+    transactions: Vec<(u64, Gtid)>,
+    /// Its last event, if it does not reach the end.
+    next: Option<u64>,
 }
 
 /// The last place in the log up to which everything is executed, if one is known. A source that is idle since then
@@ -117,6 +126,22 @@ impl Known {
     fn from(file: String, position: u64) -> Self {
         Self { file, position, is_executed: false, since: Instant::now() }
     }
+
+    /// Moves past transactions of the log if all of them are executed, and returns true if all so far are.
+    fn passes(&mut self, logged: &Logged, executed: &GtidSet) -> bool {
+        if let Some((last, _)) = logged.transactions.last() {
+            self.is_executed = logged.transactions.iter().all(|(_, gtid)| executed.contains(gtid));
+            if !self.is_executed {
+                return false;
+            }
+            self.position = *last;
+        }
+        // One transaction can have more events than are read at once.
+        if let Some(next) = logged.next {
+            self.position = next;
+        }
+        self.is_executed || self.since.elapsed() >= QUIET
+    }
 }
 
 /// Returns true if all transactions before the end of the log are executed.
@@ -125,18 +150,13 @@ async fn ends_executed(
     known: &mut Known,
     end: &LogEnd,
 ) -> Result<bool> {
-    let Some(logged) = logged(watcher, known, end.position).await? else { return Ok(false) };
-    match logged.iter().max_by_key(|(position, _)| *position) {
-        Some((position, _)) => {
-            known.is_executed = logged.iter().all(|(_, gtid)| end.executed.contains(gtid));
-            if known.is_executed {
-                known.position = *position;
-            }
+    loop {
+        let Some(logged) = logged(watcher, known, end.position).await? else { return Ok(false) };
+        let is_executed = known.passes(&logged, &end.executed);
+        if !is_executed || logged.next.is_none() {
+            return Ok(is_executed);
         }
-        None if !known.is_executed => return Ok(known.since.elapsed() >= QUIET),
-        None => {}
     }
-    Ok(known.is_executed && (logged.len() as u64) < EVENTS)
 }
 
 /// Waits for all, which run at the same time.
@@ -199,15 +219,11 @@ async fn log_end(watcher: &mut VerifySession) -> Result<LogEnd> {
     Ok(LogEnd { file, position, executed })
 }
 
-/// Returns the transactions in the log from `known` up to a position, each with its place; `None` where the log
-/// can't be read because it is just being written.
-async fn logged(
-    watcher: &mut VerifySession,
-    known: &Known,
-    end: u64,
-) -> Result<Option<Vec<(u64, Gtid)>>> {
+/// Returns the log from `known` up to a position, or as much of it as is read at once; `None` where it can't be
+/// read because it is just being written.
+async fn logged(watcher: &mut VerifySession, known: &Known, end: u64) -> Result<Option<Logged>> {
     if known.position >= end {
-        return Ok(Some(Vec::new()));
+        return Ok(Some(Logged::of(&[], end, EVENTS)));
     }
     let query = format!(
         "SHOW BINLOG EVENTS IN {} FROM {} LIMIT {EVENTS}",
@@ -226,8 +242,20 @@ async fn logged(
             };
         }
     };
-    let transactions = rows.iter().filter_map(|row| transaction(row));
-    Ok(Some(transactions.filter(|(position, _)| *position < end).collect()))
+    Ok(Some(Logged::of(&rows, end, EVENTS)))
+}
+
+impl Logged {
+    /// Reads events before a position; an answer of `limit` events may lack those that follow.
+    fn of(rows: &[Vec<Option<String>>], end: u64, limit: usize) -> Self {
+        let is_before = |position: &u64| *position < end;
+        let transactions = rows.iter().filter_map(|row| transaction(row));
+        let last = rows.last().filter(|_| rows.len() >= limit).and_then(|row| position(row));
+        Self {
+            transactions: transactions.filter(|(position, _)| is_before(position)).collect(),
+            next: last.filter(is_before),
+        }
+    }
 }
 
 /// Returns the place and the GTID of an event that begins a transaction: name of the log, position, type,
@@ -238,7 +266,11 @@ fn transaction(row: &[Option<String>]) -> Option<(u64, Gtid)> {
         return None;
     }
     let gtid = text(5)?.split('\'').nth(1)?;
-    Some((text(1)?.parse().ok()?, gtid.parse().ok()?))
+    Some((position(row)?, gtid.parse().ok()?))
+}
+
+fn position(row: &[Option<String>]) -> Option<u64> {
+    row.get(1)?.as_ref()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -259,5 +291,55 @@ mod tests {
         assert_eq!(transaction(&event), Some((157, tagged.parse().expect("a GTID"))));
         assert_eq!(transaction(&row("Query", "use `d`; it's 'x' /* Gtid */")), None);
         assert_eq!(transaction(&row("Gtid", "")), None);
+    }
+
+    /// Returns events at these places: with a number they begin that transaction.
+    fn events(of: &[(u64, Option<u64>)]) -> Vec<Vec<Option<String>>> {
+        let event = |(position, number): &(u64, Option<u64>)| {
+            let (kind, text) = match number {
+                Some(number) => ("Gtid", format!("SET @@SESSION.GTID_NEXT= '{SOURCE}:{number}'")),
+                None => ("Write_rows", String::new()),
+            };
+            let mut row = row(kind, &text);
+            row[1] = Some(position.to_string());
+            row
+        };
+        of.iter().map(event).collect()
+    }
+
+    const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+
+    /// The first transaction is longer than what is read at once, and the second is not executed.
+    #[test]
+    fn a_log_that_is_not_read_to_its_end_says_nothing_of_its_last_transaction() {
+        let executed: GtidSet = format!("{SOURCE}:1").parse().expect("a set");
+        let mut known = Known::from("binlog.000002".to_owned(), 100);
+        let first = Logged::of(&events(&[(100, Some(1)), (150, None), (200, None)]), 500, 3);
+        assert_eq!(first.next, Some(200));
+        assert!(known.passes(&first, &executed));
+        assert_eq!((known.position, known.is_executed), (200, true));
+        let middle = Logged::of(&events(&[(200, None), (250, None), (300, None)]), 500, 3);
+        assert_eq!(middle.next, Some(300));
+        assert!(known.passes(&middle, &executed));
+        assert_eq!((known.position, known.is_executed), (300, true));
+        // What was written after the look at the end counts no more.
+        let rest = events(&[(300, None), (350, Some(2)), (500, Some(3))]);
+        let rest = Logged::of(&rest, 500, 3);
+        assert_eq!((rest.next, rest.transactions.len()), (None, 1));
+        assert!(!known.passes(&rest, &executed));
+        assert_eq!((known.position, known.is_executed), (300, false));
+        let executed = format!("{SOURCE}:1-2").parse().expect("a set");
+        assert!(known.passes(&rest, &executed));
+        assert_eq!((known.position, known.is_executed), (350, true));
+        assert!(known.passes(&Logged::of(&events(&[(350, Some(2))]), 500, 3), &executed));
+    }
+
+    /// The middle of a transaction that may still be under way.
+    #[test]
+    fn a_log_in_which_no_transaction_begins_is_not_executed() {
+        let mut known = Known::from("binlog.000002".to_owned(), 100);
+        let middle = Logged::of(&events(&[(100, None), (150, None)]), 500, 2);
+        assert!(!known.passes(&middle, &GtidSet::default()));
+        assert_eq!((known.position, known.is_executed), (150, false));
     }
 }
