@@ -3,7 +3,7 @@
 use csa_applier::CollationMap;
 use csa_provider::sql_text::{identifier, quote};
 
-use super::definitions::unnumbered;
+use super::definitions::{qualified, unnumbered};
 use super::error::{CopyError, Result};
 use crate::verify::{
     Column, DigestSum, KeyRange, RowKey, TableName, TableSql, VerifySession, common, definition,
@@ -46,6 +46,8 @@ pub(super) struct Part {
 impl TableRows {
     /// Reads the definition of a table of the source.
     pub(super) async fn of(session: &mut VerifySession, table: &TableName) -> Result<Self> {
+        // Read first: a column that is added meanwhile is in the list, and the text shows later that it is new.
+        let shown = shown(session, &qualified(table)).await?;
         let Some(found) = definition(session, table).await? else {
             return Err(CopyError::changed(session, table));
         };
@@ -85,7 +87,7 @@ impl TableRows {
         Ok(Self {
             values: list(selected),
             insert: format!("INTO {} ({names}) VALUES ", sql.name()),
-            definition: shown(session, sql.name()).await?,
+            definition: shown,
             table: sql.name().to_owned(),
             columns: stored,
             has_key: key.is_some(),
