@@ -99,3 +99,26 @@ async fn everything_arrives(snapshot_limit: &str) {
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_computed_in_a_time_zone_is_named() {
+    let (source, target) = Server::pair(&["--default-time-zone=+02:00"], &[]);
+    source
+        .exec(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, at TIMESTAMP, \
+             day DATE AS (DATE(at)) STORED, plus INT AS (id+1) STORED, KEY hours ((HOUR(at))), \
+             CONSTRAINT late CHECK (YEAR(at) > 1999)); \
+             INSERT INTO d.t (id, at) VALUES (1, '2026-03-04 12:00:00')",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).build();
+    let named = "not copied: the source's values of column day, key hours, CHECK late in d.t: ";
+    let mut arguments = super::arguments(&daemon);
+    arguments.push("--plan".to_owned());
+    let planned: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let said = tokio::task::block_in_place(|| daemon.command(&planned));
+    assert!(said.code == Some(0) && said.out.contains(named), "{said:?}");
+    let copied = &planned[..planned.len() - 1];
+    let said = tokio::task::block_in_place(|| daemon.command(copied));
+    assert!(said.code == Some(0) && said.error.contains(named), "{said:?}");
+}

@@ -140,3 +140,29 @@ async fn statements_bring_every_type_to_the_content_of_the_source() {
     assert!(text.contains("JSON with types that no text has"), "{text}");
     assert!(!text.contains("START TRANSACTION"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_that_compute_in_another_time_zone_say_so() {
+    let (source, target) = Server::pair(&[], &[]);
+    source
+        .exec(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, at TIMESTAMP NULL, \
+             day DATE AS (DATE(at)) STORED); CREATE TABLE d.plain (id INT PRIMARY KEY, at TIMESTAMP NULL)",
+        )
+        .await;
+    source
+        .exec(
+            "INSERT INTO d.t (id, at) VALUES (1, '2026-03-04 12:00:00'); \
+             INSERT INTO d.plain VALUES (1, '2026-03-04 12:00:00')",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let note = "-- the statements compute generated columns in UTC";
+    target.exec("SET sql_log_bin=0; DELETE FROM d.plain").await;
+    let (_, text) = repair(&daemon, &[]);
+    assert!(text.contains("`d`.`plain`") && !text.contains(note), "{text}");
+    target.exec("SET sql_log_bin=0; DELETE FROM d.t").await;
+    let (_, text) = repair(&daemon, &[]);
+    assert!(text.contains(note), "{text}");
+}

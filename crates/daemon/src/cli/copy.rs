@@ -99,7 +99,7 @@ fn told(cancelled: &Cancelled) -> String {
 }
 
 fn show_plan(channel: &str, planned: &PlannedCopy) {
-    let PlannedCopy { tables, why_in_one_snapshot } = planned;
+    let PlannedCopy { tables, why_in_one_snapshot, not_copied } = planned;
     for PlannedTable { name, rows, bytes, parts, has_key, in_chunks } in tables {
         let ranges = match (has_key, parts) {
             (false, _) => "without a key: read by one query".to_owned(),
@@ -115,6 +115,9 @@ fn show_plan(channel: &str, planned: &PlannedCopy) {
     }
     if let Some(why) = why_in_one_snapshot {
         say!("all of them in one snapshot: {why}");
+    }
+    for what in not_copied {
+        say!("not copied: {}", one_line(what));
     }
     let rows: u64 = tables.iter().map(|table| table.rows).sum();
     let bytes: u64 = tables.iter().map(|table| table.bytes).sum();

@@ -74,6 +74,8 @@ pub(crate) struct PlannedCopy {
     pub(crate) tables: Vec<PlannedTable>,
     /// The reason why no table is read in chunks.
     pub(crate) why_in_one_snapshot: Option<String>,
+    /// Columns, keys and checks that may not become what they are on the source.
+    pub(crate) not_copied: Vec<String>,
 }
 
 /// Copies all tables that `selection` replicates; `observer` receives the progress.
@@ -157,7 +159,11 @@ pub(crate) async fn plan(
             in_chunks: chunked.tables.contains(name),
         }
     });
-    Ok(PlannedCopy { tables: tables.collect(), why_in_one_snapshot: chunked.why_none })
+    Ok(PlannedCopy {
+        tables: tables.collect(),
+        why_in_one_snapshot: chunked.why_none,
+        not_copied: rows.iter().filter_map(|(name, rows)| rows.zoned(name)).collect(),
+    })
 }
 
 /// A copy that was given up.

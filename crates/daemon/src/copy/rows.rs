@@ -3,7 +3,7 @@
 use csa_applier::CollationMap;
 use csa_provider::sql_text::{identifier, quote};
 
-use super::definitions::{qualified, unnumbered};
+use super::definitions::{qualified, unnumbered, zoned};
 use super::error::{CopyError, Result};
 use crate::verify::{
     Column, DigestSum, KeyRange, RowKey, TableName, TableSql, VerifySession, common, definition,
@@ -108,6 +108,11 @@ impl TableRows {
             true => Ok(()),
             false => Err(CopyError::changed(session, table)),
         }
+    }
+
+    /// Names what a copy computes in another time zone than the source's sessions may have.
+    pub(super) fn zoned(&self, table: &TableName) -> Option<String> {
+        zoned(table, &self.definition)
     }
 
     /// Returns the query for the digest of all rows.

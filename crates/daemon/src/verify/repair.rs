@@ -64,6 +64,15 @@ pub(super) async fn repair(
         ));
     }
     let stored = stored(servers, sql, pair).await?;
+    let compared = sql.source.compared();
+    let has_moments = compared.iter().any(|column| column.data_type == "timestamp");
+    if has_moments && stored.len() < compared.len() {
+        repair.notes.push(
+            "the statements compute generated columns in UTC: those that depend on another time zone may differ from \
+             the source's afterwards"
+                .to_owned(),
+        );
+    }
     let (mut deletes, mut inserts) = (Vec::new(), Vec::new());
     for (number, one) in wanted.iter().enumerate() {
         let statements = match sql.target.key().is_empty() {

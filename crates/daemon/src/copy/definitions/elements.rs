@@ -44,7 +44,7 @@ pub(super) struct Element<'a> {
     pub(super) text: &'a str,
     /// The place of `text` in the whole, which the places of the tokens are relative to.
     start: usize,
-    tokens: Vec<Token<'a>>,
+    pub(super) tokens: Vec<Token<'a>>,
 }
 
 impl<'a> ShownTable<'a> {

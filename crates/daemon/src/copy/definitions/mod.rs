@@ -11,6 +11,7 @@ mod program;
 mod program_lists;
 mod table;
 mod view_order;
+mod zoned;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -23,6 +24,7 @@ pub(super) use digest::CHANGED;
 pub(super) use program::{Program, ProgramKind};
 pub(super) use program_lists::schema_collations;
 pub(super) use table::{additions, qualified, unnumbered};
+pub(super) use zoned::zoned;
 
 use crate::servers::copy_privileges;
 use crate::verify::{Result, TableName, VerifyError, VerifySession};
@@ -93,6 +95,7 @@ pub(super) async fn read(
     for name in tables {
         let what = format!("TABLE {}", table::qualified(name));
         let text = shown(session, &what, &collations).await?;
+        found.not_copied.extend(zoned(name, &text));
         let created = table::Statements::of(name, &text, chunked.contains(name))
             .map_err(|error| unreadable(session, &what, &error))?;
         found.before.push(created.create);
@@ -107,7 +110,7 @@ pub(super) async fn read(
         }
     }
     found.programs = program_lists::read(session, &schemas, tables).await?;
-    found.not_copied = spatial_reference_systems(session).await?;
+    found.not_copied.extend(spatial_reference_systems(session).await?);
     Ok(found)
 }
 
