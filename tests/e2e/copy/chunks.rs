@@ -224,6 +224,37 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
     compare(&source, &target).await;
 }
 
+/// The table is in no chunk, and was made before the copy began: the stream does not make it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_copy_with_other_rules_begins_again() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &LoadOptions { rows: 60_000, ..busy() }).await;
+    source
+        .exec("CREATE TABLE sbtest.item (id INT PRIMARY KEY); INSERT INTO sbtest.item VALUES (1)")
+        .await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("copy.snapshot_limit", "0MiB")
+        .set("applier.replicate_ignore_table", vec!["sbtest.item"])
+        .build();
+    let mut copying = start_copying(&daemon, &["--lanes", "1", "--rows-per-second", "20000"]);
+    let mut conn = target.conn().await;
+    eventually("a chunk is copied", DRAIN, async || {
+        let more = "SELECT COALESCE(SUM(rows_copied), 0) > 0 FROM csa.copy_range";
+        conn.query_first(more).await.unwrap_or_default() == Some(1)
+    })
+    .await;
+    copying.kill().expect("kills");
+    copying.wait().expect("ends");
+    daemon.set("applier.replicate_ignore_table", vec!["sbtest.another"]);
+    daemon.write_config();
+    ends_well(start_copying(&daemon, &[]), &daemon).await;
+    source.exec("INSERT INTO sbtest.item VALUES (2)").await;
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_of_an_older_source_end_as_it_does() {
     let source = Server::start_version("source", "8.0.15", &[]);

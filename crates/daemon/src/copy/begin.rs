@@ -154,7 +154,7 @@ pub(super) struct Interrupted {
 }
 
 /// Finds an interrupted copy that can continue: the source is the same one, it has all that chunks may show, its log
-/// begins early enough, and nothing was defined meanwhile.
+/// begins early enough, and neither definitions nor the channel's rules have changed.
 pub(super) async fn interrupted(
     options: &CopyOptions,
     selection: &dyn TableSelection,
@@ -163,7 +163,12 @@ pub(super) async fn interrupted(
 ) -> Result<Option<Interrupted>> {
     let Some(state) = claim.state().await? else { return Ok(None) };
     let (another, purged) = look_at(source, &state).await?;
-    if let Some(why) = another.or(purged) {
+    // A table that was left out is in no chunk, and no CREATE of it follows.
+    let rules = Later::read(&options.channel, &state.later)?.rules;
+    let other_rules = rules
+        .is_some_and(|rules| rules != options.rules)
+        .then_some("the replicate_* rules have changed");
+    if let Some(why) = another.or(purged).or(other_rules) {
         begins_again(why);
         return Ok(None);
     }

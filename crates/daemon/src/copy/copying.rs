@@ -19,6 +19,7 @@ use super::end::{changes_end, make};
 use super::error::Result;
 use super::keeping::{PING, keeping};
 use super::lanes::Lane;
+use super::later::Later;
 use super::options::{CopyObserver, CopyOptions, CopySummary};
 use super::pace::Pace;
 use super::plan::Plan;
@@ -117,13 +118,15 @@ impl<'a> Copying<'a> {
             .iter()
             .filter_map(|(place, part)| Some(noted(work.name(*place)?, part)))
             .collect();
+        let rules = Some(self.options.rules.clone());
+        let later = Later { rules, ..begun.later(Vec::new(), Vec::new()) };
         let state = CopyState {
             source_uuid,
             definitions: begun.definitions.digest(),
             executed: begun.executed.clone(),
             seen: begun.executed.clone(),
             has_tables: true,
-            later: begun.later(Vec::new(), Vec::new()).text(),
+            later: later.text(),
         };
         self.claim.note_ranges(&state, &ranges).await?;
         let (_, epoch) = self.claim.take_ranges().await?;

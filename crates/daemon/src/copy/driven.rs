@@ -54,6 +54,7 @@ impl DrivenCopy {
             channel: channel.to_owned(),
             sources,
             target,
+            rules: String::new(),
             lanes,
             snapshot_bytes,
             pace: Arc::new(Pace::new(0)),

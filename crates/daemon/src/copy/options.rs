@@ -13,7 +13,7 @@ use csa_relaystore::disk::RelayStoreOptions;
 use super::error::{CopyError, Result};
 use super::pace::Pace;
 use super::progress::CopyProgress;
-use crate::config::{ChannelSettings, ThrottleBy};
+use crate::config::{ChannelSettings, ThrottleBy, written_rules};
 use crate::throttle::HealthLimit;
 use crate::verify::{VerifySession, source_servers};
 
@@ -24,6 +24,8 @@ pub(crate) struct CopyOptions {
     /// The source's servers; the first one that answers is copied.
     pub(crate) sources: Vec<Target>,
     pub(crate) target: Target,
+    /// The channel's `replicate_*`, as they are noted.
+    pub(crate) rules: String,
     /// Sessions on each side that copy rows.
     pub(crate) lanes: usize,
     /// Tables that have no more bytes together are read in one snapshot, others in chunks.
@@ -70,6 +72,7 @@ impl CopyOptions {
             channel: settings.name.clone(),
             sources: sources(&settings.source),
             target: settings.target.clone(),
+            rules: written_rules(&settings.filters),
             lanes: settings.copy.lanes as usize,
             snapshot_bytes: settings.copy.snapshot_limit.0,
             pace: Arc::new(Pace::new(settings.copy.rows_per_second)),
