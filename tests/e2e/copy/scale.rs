@@ -102,3 +102,25 @@ async fn a_copy_keeps_its_channel_while_it_reads_many_definitions() {
     assert!(begun.elapsed() > LONGER_THAN_A_SESSION_LIVES, "{:?}", begun.elapsed());
     compare(&source, &target).await;
 }
+
+/// An exporter has asked for the sizes of tables while they were empty, and the source keeps its answers for a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_are_those_of_today() {
+    let (source, target) = Server::pair(&[], &[]);
+    let rows = "INSERT INTO d.t WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<20000) \
+                SELECT i, REPEAT('x', 200) FROM n";
+    let table = "CREATE TABLE d.t (id INT PRIMARY KEY, body VARCHAR(200))";
+    let sizes =
+        "SELECT TABLE_ROWS, DATA_LENGTH FROM information_schema.TABLES WHERE TABLE_SCHEMA='d'";
+    filled(&source, &["CREATE DATABASE d", table, sizes, rows]).await;
+    let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "1MiB").build();
+    // The source counts rows in the background, and the statistics of InnoDB are up to 10 s late.
+    eventually("the plan has the rows", DRAIN, async || {
+        let arguments = super::arguments(&daemon);
+        let mut planned: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        planned.push("--plan");
+        let said = tokio::task::block_in_place(|| daemon.commanded(&planned));
+        said.lines().any(|line| line.starts_with("d.t: ") && line.contains("in chunks"))
+    })
+    .await;
+}

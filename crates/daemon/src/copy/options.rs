@@ -141,7 +141,11 @@ pub(super) async fn connect_source(options: &CopyOptions) -> Result<(&Target, Ve
     let mut failed = None;
     for server in &options.sources {
         match VerifySession::open(Side::Source, server).await {
-            Ok(session) => return Ok((server, session)),
+            Ok(mut session) => {
+                // How tables are read depends on their sizes.
+                session.look_afresh().await?;
+                return Ok((server, session));
+            }
             Err(error) => failed = failed.or(Some(error)),
         }
     }

@@ -51,10 +51,7 @@ async fn compare_all(
         VerifySession::connect(Side::Target, to)
     );
     let (mut source, mut target) = (source?, target?);
-    if source.vendor() == Vendor::MySql {
-        // Otherwise the times of the last changes are those of a day ago.
-        source.run("SET SESSION information_schema_stats_expiry = 0").await?;
-    }
+    source.look_afresh().await?;
     let rows: Vec<(String, String)> = source
         .rows(&format!(
             "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES \

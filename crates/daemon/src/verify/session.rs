@@ -96,6 +96,15 @@ impl VerifySession {
         format!("{} {}", self.side, self.address)
     }
 
+    /// Lets the session see the sizes of tables and the times of their last changes as they are now. Those that it sees
+    /// otherwise may be a day old.
+    pub(crate) async fn look_afresh(&mut self) -> Result<()> {
+        match self.vendor {
+            Vendor::MySql => self.run("SET SESSION information_schema_stats_expiry=0").await,
+            Vendor::MySql57 | Vendor::MariaDb => Ok(()),
+        }
+    }
+
     /// Returns the tables that the account may read.
     pub(crate) async fn grants(&mut self) -> Result<Grants> {
         let lines: Vec<String> = self.rows("SHOW GRANTS").await?;
