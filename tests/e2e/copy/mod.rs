@@ -411,3 +411,37 @@ async fn a_copy_begins_with_an_empty_relay_store() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
 }
+
+/// Rules name each of its tables: one that is made later is replicated.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_whose_tables_are_all_left_out_is_made() {
+    let (source, target) = Server::pair(&[], &[]);
+    for statement in [
+        "CREATE DATABASE app",
+        "CREATE TABLE app.sessions (id INT PRIMARY KEY)",
+        "CREATE PROCEDURE app.purge() DO 1",
+        "CREATE DATABASE other",
+        "CREATE TABLE other.t (id INT PRIMARY KEY)",
+        "CREATE DATABASE d",
+        "CREATE TABLE d.t (id INT PRIMARY KEY)",
+    ] {
+        source.exec(statement).await;
+    }
+    let daemon = Daemon::builder(&source, &target)
+        .set("applier.replicate_ignore_table", vec!["app.sessions"])
+        .set("applier.replicate_wild_ignore_table", vec!["other.%"])
+        .build();
+    copied(&daemon);
+    daemon.start_again();
+    source.exec("CREATE TABLE app.x (id INT PRIMARY KEY); INSERT INTO app.x VALUES (1)").await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM app.x").await, 1);
+    let routines = "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema='app'";
+    assert_eq!(target.value::<u64>(routines).await, 1);
+    let there =
+        "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema IN ('app', 'other')";
+    assert_eq!(target.value::<u64>(there).await, 1);
+    let other = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name='other'";
+    assert_eq!(target.value::<u64>(other).await, 0);
+}

@@ -23,7 +23,7 @@ const SHOWN: usize = 5;
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) tables: BTreeMap<TableName, Estimate>,
-    /// Their schemas, and replicated ones without a table.
+    /// Their schemas, and others in which a table that is made later is replicated.
     pub(super) schemas: Vec<String>,
 }
 
@@ -131,9 +131,8 @@ pub(super) async fn read(
         .await?;
     let is_copied = |schema: &String| {
         let any = TableName { schema: schema.clone(), table: String::new() };
-        let is_without_tables = !on_source.keys().any(|table| table.schema == *schema);
         tables.keys().any(|table| table.schema == *schema)
-            || is_without_tables && selection.target_of(&any, listed.target_folds_case).is_some()
+            || selection.target_of(&any, listed.target_folds_case).is_some()
     };
     // A directory without data, such as lost+found, is a schema of this name in 5.7.
     let is_schema = |schema: &String| !schema.starts_with("#mysql50#");
