@@ -109,6 +109,26 @@ async fn tables_that_can_not_be_copied_again_are_named() {
     compare(&source, &target).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_named_as_a_source_that_folds_case_reads_it() {
+    let folded = ["--lower-case-table-names=1"];
+    let (source, target) = Server::pair(&folded, &folded);
+    for statement in [
+        "CREATE DATABASE Shop",
+        "CREATE TABLE Shop.Item (id INT PRIMARY KEY, v INT UNIQUE)",
+        "INSERT INTO shop.item VALUES (1, 1), (2, 2)",
+    ] {
+        source.exec(statement).await;
+    }
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.exec("SET sql_log_bin=0; DELETE FROM shop.item").await;
+    ends_well(start_copying(&daemon, &["--table", "Shop.Item"]), &daemon).await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 /// The target permits DROP, and no CREATE: the table is gone, and the channel must not stop at its next row.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_makes_the_tables_that_an_interrupted_copy_dropped() {

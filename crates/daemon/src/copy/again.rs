@@ -23,7 +23,9 @@ use super::later::Later;
 use super::options::{CopyObserver, CopyOptions, check_gtids, connect_source};
 use super::plan::{self, parts, parts_between};
 use super::ranges::noted;
-use crate::verify::{Scope, TableName, TableSelection, VerifySession, common, definition};
+use crate::verify::{
+    Scope, TableName, TableSelection, VerifySession, common, definition, folds_case, lowercase,
+};
 
 /// Tables that are copied again.
 pub(crate) struct AgainOptions {
@@ -56,17 +58,20 @@ pub(crate) async fn copy_again(
 ) -> std::result::Result<RoundEnd, CopyError> {
     check_gtids(&options.copy)?;
     let begun = Instant::now();
-    let (server, watcher) = connect_source(&options.copy).await?;
+    let (server, mut watcher) = connect_source(&options.copy).await?;
     let (mut claim, executed) =
         CopyClaim::take_stopped(&options.copy.target, &options.copy.channel).await?;
     let look = async {
         options.copy.pace.look_at(server, options.copy.source_slowdown).await;
-        Ok(())
+        Ok(folds_case(&mut watcher).await?)
     };
-    keeping(&mut claim, look).await?;
+    let tables = match keeping(&mut claim, look).await? {
+        true => options.tables.iter().map(lowercase).collect(),
+        false => options.tables.clone(),
+    };
     let report = Report { begun, observer, pace: &options.copy.pace };
     let copying = Copying::of(&options.copy, claim, server, watcher, report).await?;
-    let again = Again { options, selection, executed, copying };
+    let again = Again { options, tables, selection, executed, copying };
     tokio::select! {
         round = again.round(time) => round,
         never = options.copy.hold(server) => match never {},
@@ -75,6 +80,8 @@ pub(crate) async fn copy_again(
 
 struct Again<'a> {
     options: &'a AgainOptions,
+    /// The names as the source keeps them.
+    tables: BTreeSet<TableName>,
     selection: &'a dyn TableSelection,
     /// The transactions that the channel has applied.
     executed: GtidSet,
@@ -148,7 +155,7 @@ impl Again<'_> {
         let noted: BTreeSet<TableName> =
             ranges.iter().map(|range| range.table.clone().into()).collect();
         let later = Later::read(&self.options.copy.channel, &state.later)?;
-        if noted != self.options.tables || later.integers != self.options.integers {
+        if noted != self.tables || later.integers != self.options.integers {
             let converging = self.copying.claim.converging().await?;
             let has_end = converging.is_some_and(|converging| converging.until.is_some());
             return Err(self.not_finished(&noted, later.integers, has_end));
@@ -164,7 +171,7 @@ impl Again<'_> {
             return self.begin_first().await;
         }
         // The channel has applied a statement that made one, and rows of chunks would fire it.
-        if self.copying.writer.has_triggers(&self.options.tables).await? {
+        if self.copying.writer.has_triggers(&self.tables).await? {
             return self.begin_first().await;
         }
         Ok((begun, ranges, epoch))
@@ -197,7 +204,7 @@ impl Again<'_> {
     async fn begin_first(&mut self) -> Result<(Begun, Vec<CopyRange>, u64)> {
         let begun = self.read(self.executed.clone()).await?;
         self.check_target(&begun).await?;
-        let Self { options, copying, .. } = self;
+        let Self { options, tables, copying, .. } = self;
         let mut ranges = Vec::new();
         for (name, rows) in &begun.rows {
             let estimate = begun.plan.tables.get(name).copied().unwrap_or_default();
@@ -207,7 +214,7 @@ impl Again<'_> {
             };
             ranges.extend(parts.iter().map(|part| noted(name, part)));
         }
-        let related = chunked::related(&mut copying.watcher, &options.tables).await?;
+        let related = chunked::related(&mut copying.watcher, tables).await?;
         let related = related.into_iter().map(Into::into).collect();
         // All programs of tables are triggers.
         let triggers = begun.definitions.programs.clone();
@@ -234,8 +241,8 @@ impl Again<'_> {
 
     /// Reads the tables and definitions of the source.
     async fn read(&mut self, executed: GtidSet) -> Result<Begun> {
-        let Self { options, selection, copying, .. } = self;
-        let (source, tables) = (&mut copying.watcher, &options.tables);
+        let Self { options, tables, selection, copying, .. } = self;
+        let (source, tables) = (&mut copying.watcher, &*tables);
         let scope = Scope { tables: tables.iter().cloned().collect(), ..Scope::default() };
         let mut plan = plan::read(&options.copy, source, *selection, &scope, tables).await?;
         plan.schemas = tables

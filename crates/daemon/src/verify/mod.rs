@@ -67,7 +67,7 @@ pub(crate) use resume::STATE_FILE;
 pub use resume::Saved;
 use saving::{SavedAtEnd, keep_saved};
 pub use scope::{EveryTable, Scope, TableSelection};
-pub(crate) use scope::{ListedTables, TablePair};
+pub(crate) use scope::{ListedTables, TablePair, lowercase};
 use servers::Servers;
 pub(crate) use session::{VerifySession, connect_error};
 pub use table_name::TableName;

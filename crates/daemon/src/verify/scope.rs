@@ -142,7 +142,8 @@ fn check_names(scope: &Scope, pairs: &BTreeSet<TablePair>) -> Result<(), String>
     Ok(())
 }
 
-fn lowercase(name: &TableName) -> TableName {
+/// Returns a name as a server keeps it that folds case.
+pub(crate) fn lowercase(name: &TableName) -> TableName {
     TableName { schema: name.schema.to_lowercase(), table: name.table.to_lowercase() }
 }
 
