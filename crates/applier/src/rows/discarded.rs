@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use csa_provider::binlog::{EventType, RowsEvent, RowsKind, TableMap};
 use csa_scheduler::admission::AdmittedTransaction;
+use csa_scheduler::filter::lower_case_name;
 use tracing::info;
 
 use crate::error::{Error, Result};
@@ -58,7 +59,7 @@ async fn find(
         "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE ENGINE='{BLACKHOLE}'"
     );
     let known: Vec<TableName> = session.rows(&query).await?;
-    let folded = |(schema, table): &TableName| (schema.to_lowercase(), table.to_lowercase());
+    let folded = |(schema, table): &TableName| (lower_case_name(schema), lower_case_name(table));
     let known: Vec<TableName> = known.iter().map(folded).collect();
     let changed = changed(transaction);
     Ok(changed.into_iter().find(|table| known.contains(&folded(table))))

@@ -6,6 +6,7 @@ use csa_applier::{CollationMap, current_collation};
 use csa_provider::server::Vendor;
 use csa_provider::server::link::Side;
 use csa_provider::sql_text::identifier;
+use csa_scheduler::filter::lower_case_name;
 
 use super::definitions::schema_collations;
 use super::error::{CopyError, Result};
@@ -97,7 +98,7 @@ pub(super) async fn read(
     let folds = |pair: &&TablePair| {
         let TableName { schema, table } = &pair.source;
         listed.target_folds_case
-            && (schema.to_lowercase(), table.to_lowercase()) == pair.target.clone().into()
+            && (lower_case_name(schema), lower_case_name(table)) == pair.target.clone().into()
     };
     let renamed = || pairs.iter().filter(|pair| pair.source != pair.target);
     let folded = shown(renamed().filter(folds).map(|pair| &pair.source));

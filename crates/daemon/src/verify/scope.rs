@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use csa_scheduler::filter::lower_case_name;
+
 use super::catalogue::Tables;
 use super::table_name::TableName;
 
@@ -52,7 +54,7 @@ impl Scope {
 
     fn lowercase(&self) -> Self {
         Self {
-            schemas: self.schemas.iter().map(|schema| schema.to_lowercase()).collect(),
+            schemas: self.schemas.iter().map(|schema| lower_case_name(schema)).collect(),
             tables: self.tables.iter().map(lowercase).collect(),
             ..*self
         }
@@ -144,7 +146,7 @@ fn check_names(scope: &Scope, pairs: &BTreeSet<TablePair>) -> Result<(), String>
 
 /// Returns a name as a server keeps it that folds case.
 pub(crate) fn lowercase(name: &TableName) -> TableName {
-    TableName { schema: name.schema.to_lowercase(), table: name.table.to_lowercase() }
+    TableName { schema: lower_case_name(&name.schema), table: lower_case_name(&name.table) }
 }
 
 #[cfg(test)]
@@ -228,6 +230,11 @@ mod tests {
         let sides: [&[&str]; 2] = [&["d.orders"], &["d.orders"]];
         let found = pairs(sides, [true, true], &scope(&[], &["D.Orders"]), &EveryTable);
         assert_eq!(found.expect("pairs"), ["d.orders>d.orders"]);
+        // A server folds one letter after another, whatever follows in the word.
+        let sides: [&[&str]; 2] = [&["d.ΠΙΝΑΚΑΣ", "d.SİPARİŞ"], &["d.πινακασ", "d.sipariş"]];
+        let found = pairs(sides, [false, true], &Scope::default(), &EveryTable);
+        let expected = ["d.SİPARİŞ>d.sipariş", "d.ΠΙΝΑΚΑΣ>d.πινακασ"];
+        assert_eq!(found.expect("pairs"), expected);
     }
 
     #[test]

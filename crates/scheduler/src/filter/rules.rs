@@ -173,10 +173,25 @@ pub(super) struct Names {
 impl Names {
     pub(super) fn fold<'a>(&self, name: &'a str) -> Cow<'a, str> {
         match self.folds_case {
-            true => name.to_lowercase().into(),
+            true => lower_case_name(name).into(),
             false => name.into(),
         }
     }
+}
+
+/// Returns the name as a server with `lower_case_table_names` writes it, which goes from character to character:
+/// [`str::to_lowercase`] makes another letter of a Σ at the end of a word, and two characters of İ.
+#[must_use]
+pub fn lower_case_name(name: &str) -> String {
+    let lower = |c: char| {
+        let mut all = c.to_lowercase();
+        match (c, all.next(), all.next()) {
+            ('İ', ..) => 'i',
+            (_, Some(lower), None) => lower,
+            _ => c,
+        }
+    };
+    name.chars().map(lower).collect()
 }
 
 /// `LIKE` on the whole of `schema.table`, as in MySQL: `%` also matches the dot. Going back to the

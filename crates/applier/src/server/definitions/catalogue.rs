@@ -7,6 +7,7 @@ use std::time::Duration;
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::{Backoff, Chance};
 use csa_provider::sql_text::{identifier, quote};
+use csa_scheduler::filter::lower_case_name;
 use csa_scheduler::key_source::{KeySource, KeySourceError};
 use csa_scheduler::keys::{TableId, TableKeys};
 use tokio_util::sync::CancellationToken;
@@ -233,7 +234,7 @@ impl TargetCatalogue {
         // Connects first: `folds_case` is read with the session.
         self.session().await?;
         let name = match self.folds_case {
-            true => (name.0.to_lowercase(), name.1.to_lowercase()),
+            true => (lower_case_name(&name.0), lower_case_name(&name.1)),
             false => name.clone(),
         };
         let id = self.known.id(&name);
@@ -261,7 +262,7 @@ impl TargetCatalogue {
         }
         let Some(session) = self.session.as_mut() else { return Ok(()) };
         let folds_case = self.folds_case;
-        let fold = move |name: String| if folds_case { name.to_lowercase() } else { name };
+        let fold = move |name: String| if folds_case { lower_case_name(&name) } else { name };
         let schema = &name.0;
         let KnownDefinitions { ahead, definitions, .. } = &mut self.known;
         let tables = ahead.along_with(session, name, fold, definitions).await?;

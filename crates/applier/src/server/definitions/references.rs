@@ -1,5 +1,6 @@
 use std::collections::{BTreeSet, HashMap};
 
+use csa_scheduler::filter::lower_case_name;
 use csa_scheduler::keys::foreign_key_ranks;
 
 use super::TableName;
@@ -40,7 +41,7 @@ pub(super) async fn read(session: &mut Session, folds_case: bool) -> Result<Refe
              ORDER BY k.TABLE_SCHEMA, k.TABLE_NAME, k.CONSTRAINT_NAME, k.ORDINAL_POSITION",
         )
         .await?;
-    let fold = |name: String| if folds_case { name.to_lowercase() } else { name };
+    let fold = |name: String| if folds_case { lower_case_name(&name) } else { name };
     let mut by_child: HashMap<TableName, Vec<Reference>> = HashMap::new();
     for (schema, table, name, column, to_schema, to_table, to_column, on_delete, on_update) in rows
     {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::filter::rules::matches;
+use crate::filter::rules::{lower_case_name, matches};
 
 #[test]
 fn patterns_match_as_in_mysql() {
@@ -30,6 +30,20 @@ fn patterns_match_as_in_mysql() {
         ("", "a", false),
     ] {
         assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+    }
+}
+
+#[test]
+fn names_are_folded_one_character_after_another() {
+    for (name, expected) in [
+        ("Orders_2", "orders_2"),
+        ("ΠΙΝΑΚΑΣ", "πινακασ"),
+        ("πινακας", "πινακας"),
+        ("SİPARİŞ", "sipariş"),
+        ("IŞIK", "işik"),
+        ("表", "表"),
+    ] {
+        assert_eq!(lower_case_name(name), expected);
     }
 }
 
