@@ -164,6 +164,7 @@ async fn a_channel_without_a_checkpoint_never_goes_back_in_time() {
 async fn what_was_received_follows_a_channel_whose_start_was_refused() {
     let site = Site::new(&["test", "two"]).await;
     let daemon = site.builder().append(&site.channel("two", "")).start();
+    site.source.exec("CREATE TABLE test.early (v INT); INSERT INTO test.early VALUES (1)").await;
     site.drained(&daemon, &["test", "two"]).await;
     daemon.commanded(&["--channel", "test", "pause"]);
     site.source.exec("CREATE TABLE test.late (v INT); INSERT INTO test.late VALUES (1)").await;

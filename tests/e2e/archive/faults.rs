@@ -180,7 +180,7 @@ async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
     assert!(said.contains("it lacks"), "{said}");
     let after_gap = source.gtid_executed().await;
     let said =
-        not_restored(&daemon, &Server::start("after the gap", &[]), &["--until", &after_gap]);
+        not_restored(&daemon, &Server::start("after-the-gap", &[]), &["--until", &after_gap]);
     assert!(said.contains("it lacks") && said.contains("Give an end within"), "{said}");
     restored(&daemon, &restored_to, &["--until", &before_gap]);
 }
