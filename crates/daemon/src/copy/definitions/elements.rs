@@ -16,6 +16,9 @@ pub(super) enum Unreadable {
     Element,
 }
 
+/// Character sets with characters that utf8mb3 lacks.
+const WIDE_CHARSETS: [&str; 5] = ["utf8mb4", "utf16", "utf16le", "utf32", "gb18030"];
+
 /// A text from SHOW CREATE TABLE, in pieces.
 #[derive(Debug)]
 pub(super) struct ShownTable<'a> {
@@ -85,7 +88,61 @@ impl<'a> ShownTable<'a> {
     }
 }
 
+impl ShownTable<'_> {
+    /// Names the columns whose DEFAULT or members may have been lost, with what to do. The server shows a text in
+    /// utf8mb3, with a ? for each character or byte that it lacks.
+    pub(super) fn unclear(&self, table: &str) -> Vec<String> {
+        let tail: Vec<Token<'_>> =
+            Lexer::new(self.tail.as_bytes(), Dialect::default()).map_while(Result::ok).collect();
+        let of_table = tail.windows(3).find_map(|window| match window {
+            [charset, equals, name] if charset.is("CHARSET") && equals.is_symbol(b'=') => {
+                Some(name.text)
+            }
+            _ => None,
+        });
+        let of_table = of_table.unwrap_or_default();
+        self.elements.iter().filter_map(|element| element.unclear(table, of_table)).collect()
+    }
+}
+
 impl<'a> Element<'a> {
+    fn unclear(&self, table: &str, table_charset: &[u8]) -> Option<String> {
+        let (name, rest) = self.tokens.split_first()?;
+        let column_type = rest.first().filter(|_| self.kind == ElementKind::Column)?;
+        let own_charset = rest.windows(3).find_map(|window| match window {
+            [character, set, name] if character.is("CHARACTER") && set.is("SET") => Some(name.text),
+            _ => None,
+        });
+        let charset = own_charset.unwrap_or(table_charset);
+        let is = |words: &[&str]| words.iter().any(|word| column_type.is(word));
+        let is_text = is(&["char", "varchar", "enum", "set"]);
+        let is_wide = WIDE_CHARSETS.iter().any(|wide| charset == wide.as_bytes());
+        if !is(&["binary", "varbinary"]) && !(is_text && is_wide) {
+            return None;
+        }
+        let has_mark =
+            |token: &Token<'_>| token.kind == TokenKind::Text && token.text.contains(&b'?');
+        let column = Dialect::default().name(name)?;
+        let quoted = identifier(&column);
+        let members = rest.iter().skip(1).take_while(|token| !token.is_symbol(b')'));
+        if is(&["enum", "set"]) && members.clone().any(has_mark) {
+            return Some(format!(
+                "the members of {table}.{quoted} that have another character than the ? that SHOW CREATE TABLE shows; if \
+                 the source has any, run on the target: ALTER TABLE {table} MODIFY {quoted} with its members"
+            ));
+        }
+        let default = rest.windows(2).any(|window| match window {
+            [word, value] => word.is("DEFAULT") && has_mark(value),
+            _ => false,
+        });
+        default.then(|| {
+            format!(
+                "the DEFAULT of {table}.{quoted} if it has another character than the ? that SHOW CREATE TABLE shows; then \
+                 run on the target: ALTER TABLE {table} ALTER {quoted} SET DEFAULT with the source's value"
+            )
+        })
+    }
+
     fn new(piece: &'a str, start: usize, tokens: Vec<Token<'a>>) -> Result<Self, Unreadable> {
         let kind = kind_of(&tokens).ok_or(Unreadable::Element)?;
         let start = start + (piece.len() - piece.trim_start().len());
@@ -264,6 +321,37 @@ mod tests {
         assert_eq!(name("`i``d` int NOT NULL AUTO_INCREMENT COMMENT 'x'"), Some("i`d".to_owned()));
         assert_eq!(name("`AUTO_INCREMENT` int COMMENT 'AUTO_INCREMENT'"), None);
         assert_eq!(name("KEY `AUTO_INCREMENT` (`a`)"), None);
+    }
+
+    #[test]
+    fn columns_whose_text_may_have_been_lost_are_named() {
+        let unclear = |column: &str, charset: &str| {
+            let text = format!(
+                "CREATE TABLE `t` (\n  {column}\n) ENGINE=InnoDB DEFAULT CHARSET={charset}"
+            );
+            ShownTable::parse(&text).unwrap().unclear("`s`.`t`")
+        };
+        let default = |column| format!("the DEFAULT of `s`.`t`.`{column}` ");
+        let found = unclear("`c` varchar(9) DEFAULT '?'", "utf8mb4");
+        assert!(found[0].starts_with(&default("c")), "{found:?}");
+        assert!(found[0].contains("ALTER TABLE `s`.`t` ALTER `c` SET DEFAULT"), "{found:?}");
+        let found = unclear("`b` varbinary(9) NOT NULL DEFAULT 'a?' COMMENT 'x'", "latin1");
+        assert!(found[0].starts_with(&default("b")), "{found:?}");
+        let own = "`o` char(9) CHARACTER SET utf32 COLLATE utf32_bin DEFAULT '?'";
+        assert_eq!(unclear(own, "latin1").len(), 1);
+        let found = unclear("`e` enum('a','?') DEFAULT NULL", "utf8mb4");
+        assert!(found[0].contains("MODIFY `e`"), "{found:?}");
+        for column in [
+            "`c` varchar(9) DEFAULT 'a' COMMENT '?'",
+            "`c` varchar(9) CHARACTER SET latin1 COLLATE latin1_bin DEFAULT '?'",
+            "`DEFAULT '?'` int DEFAULT '7'",
+            "`e` enum('a','b') DEFAULT NULL COMMENT '?'",
+            "`x` varchar(9) DEFAULT (_utf8mb4'?')",
+            "PRIMARY KEY (`c`) COMMENT '?'",
+        ] {
+            assert_eq!(unclear(column, "utf8mb4"), Vec::<String>::new(), "{column}");
+        }
+        assert!(unclear("`c` varchar(9) DEFAULT '?'", "latin1").is_empty());
     }
 
     #[test]

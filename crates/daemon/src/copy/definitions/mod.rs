@@ -99,6 +99,7 @@ pub(super) async fn read(
         let created = table::Statements::of(name, &text, chunked.contains(name))
             .map_err(|error| unreadable(session, &what, &error))?;
         found.before.push(created.create);
+        found.not_copied.extend(created.unclear);
         if !created.indexes.is_empty() {
             found.indexes.push((name.clone(), created.indexes));
         }

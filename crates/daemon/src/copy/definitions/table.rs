@@ -14,6 +14,8 @@ pub(super) struct Statements {
     /// Unique keys that are left for later.
     pub(super) unique: Option<String>,
     pub(super) foreign_keys: Option<String>,
+    /// Names parts that the text may not show as the source has them.
+    pub(super) unclear: Vec<String>,
 }
 
 impl Statements {
@@ -53,6 +55,7 @@ impl Statements {
             indexes: indexes.collect(),
             unique: add(&table, &unique),
             foreign_keys: add(&table, &foreign_keys),
+            unclear: shown.unclear(&table),
         })
     }
 }
