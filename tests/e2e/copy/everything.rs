@@ -66,6 +66,30 @@ async fn every_definition_and_every_kind_of_value_arrives_in_chunks() {
     everything_arrives("0MiB").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_show_create_may_lose_is_named() {
+    let (source, target) = Server::pair(&[], &[]);
+    let mut session = source.conn().await;
+    for statement in [
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.t (id INT PRIMARY KEY, c VARCHAR(9) CHARACTER SET utf8mb4 DEFAULT '😀')",
+        "SET NAMES latin1",
+        "CREATE EVENT shop.`zähler` ON SCHEDULE EVERY 1 HOUR DISABLE DO DELETE FROM shop.t",
+    ] {
+        session.query_drop(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+    let daemon = Daemon::builder(&source, &target).build();
+    let arguments = super::arguments(&daemon);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let said = tokio::task::block_in_place(|| daemon.command(&arguments));
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for left_out in ["not copied: the DEFAULT of `shop`.`t`.`c` ", "not copied: event `shop`.`z"] {
+        assert!(said.error.contains(left_out), "{left_out}: {said:?}");
+    }
+    let events = "SELECT COUNT(*) FROM information_schema.EVENTS WHERE EVENT_SCHEMA='shop'";
+    assert_eq!(target.value::<u64>(events).await, 0);
+}
+
 async fn everything_arrives(snapshot_limit: &str) {
     let (source, target) = Server::pair(&[], &["--sql-generate-invisible-primary-key=ON"]);
     let mut session = source.conn().await;

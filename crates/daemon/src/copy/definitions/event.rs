@@ -28,6 +28,19 @@ pub(super) fn disabled_on_replica(text: &[u8]) -> Option<Vec<u8>> {
     Some([text.get(..status.start)?, DISABLED, text.get(end..)?].concat())
 }
 
+/// Returns true if no session reads the whole text as the server keeps it: the head comes in UTF-8, and the body in
+/// `client`, the event's character set.
+pub(super) fn mixes_character_sets(text: &[u8], client: &str) -> bool {
+    if client.starts_with("utf8") || client == "binary" {
+        return false;
+    }
+    let mut tokens = Lexer::new(text, Dialect::of_names()).map_while(Result::ok);
+    let is_known = tokens.any(|token| token.is("COMPLETION"));
+    let body = tokens.find(|token| is_known && token.is("DO"));
+    let head = body.and_then(|body| text.get(..body.start)).unwrap_or(text);
+    !head.is_ascii()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +72,23 @@ mod tests {
     fn a_disabled_event_stays_so() {
         let text = " PRESERVE DISABLE DO SELECT 1";
         assert_eq!(changed(text.trim()), text);
+    }
+
+    #[test]
+    fn a_head_in_utf8_and_a_body_that_is_not_need_two_sessions() {
+        let text = |name: &str, comment: &str, body: &[u8]| {
+            let head = format!(
+                "CREATE DEFINER=`r`@`%` EVENT `{name}` ON SCHEDULE EVERY 1 DAY ON COMPLETION \
+                 NOT PRESERVE DISABLE COMMENT '{comment}' DO SELECT "
+            );
+            [head.as_bytes(), body].concat()
+        };
+        let latin1: &[u8] = b"'z\xe4hler'";
+        assert!(mixes_character_sets(&text("zähler", "", b"1"), "latin1"));
+        assert!(mixes_character_sets(&text("DO", "DO ä", b"1"), "latin1"));
+        assert!(!mixes_character_sets(&text("DO", "DO a", latin1), "latin1"));
+        assert!(!mixes_character_sets(&text("zähler", "ä", "'ä'".as_bytes()), "utf8mb3"));
+        assert!(!mixes_character_sets(&text("zähler", "ä", latin1), "binary"));
     }
 
     #[test]

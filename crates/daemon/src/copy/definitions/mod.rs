@@ -110,7 +110,9 @@ pub(super) async fn read(
             found.foreign_keys.push((name.clone(), foreign_keys));
         }
     }
-    found.programs = program_lists::read(session, &schemas, tables).await?;
+    let (programs, not_made) = program_lists::read(session, &schemas, tables).await?;
+    found.programs = programs;
+    found.not_copied.extend(not_made);
     found.not_copied.extend(spatial_reference_systems(session).await?);
     Ok(found)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use csa_provider::server::link::Row;
 use csa_provider::sql_text::{identifier, quote};
 
-use super::event::disabled_on_replica;
+use super::event::{disabled_on_replica, mixes_character_sets};
 use super::program::{Program, ProgramKind, ProgramSettings, SchemaCollations};
 use super::view_order;
 use crate::verify::{LEFT_OUT, Result, TableName, VerifySession};
@@ -20,13 +20,13 @@ type EventRow = (String, String, String, Vec<u8>, String, String, String);
 /// The kind of a program, its schema and its name.
 type Listed = (ProgramKind, String, String);
 
-/// Reads the programs in the order of use: functions after libraries, views after the functions that they call, and triggers, whose text
+/// Reads the programs, and names those that can't be made. They come in the order of use: functions after libraries, views after the functions that they call, and triggers, whose text
 /// nothing needs, after them. The names of schemas and tables are compared here, where letters have a case.
 pub(super) async fn read(
     session: &mut VerifySession,
     schemas: &BTreeSet<&str>,
     tables: &[TableName],
-) -> Result<Vec<Program>> {
+) -> Result<(Vec<Program>, Vec<String>)> {
     let mut listed = libraries(session).await?;
     listed.extend(routines(session).await?);
     listed.extend(pairs(session, ProgramKind::View, "TABLE_SCHEMA, TABLE_NAME", "VIEWS").await?);
@@ -38,11 +38,13 @@ pub(super) async fn read(
     set(session, "character_set_results=NULL").await?;
     let shown = show(session, listed, &collations).await;
     set(session, "character_set_results=utf8mb4").await?;
+    let (shown, not_copied) = shown?;
     let (views, others): (Vec<_>, Vec<_>) =
-        shown?.into_iter().partition(|program| program.kind == ProgramKind::View);
+        shown.into_iter().partition(|program| program.kind == ProgramKind::View);
     let (used, later): (Vec<_>, Vec<_>) =
         others.into_iter().partition(|program| program.kind.is_used_by_others());
-    Ok(used.into_iter().chain(view_order::ordered(views)).chain(later).collect())
+    let programs = used.into_iter().chain(view_order::ordered(views)).chain(later).collect();
+    Ok((programs, not_copied))
 }
 
 /// Returns true if the server's `information_schema` has this view, which older servers lack.
@@ -127,8 +129,8 @@ async fn show(
     session: &mut VerifySession,
     listed: Vec<Listed>,
     collations: &BTreeMap<String, String>,
-) -> Result<Vec<Program>> {
-    let mut programs = Vec::with_capacity(listed.len());
+) -> Result<(Vec<Program>, Vec<String>)> {
+    let (mut programs, mut not_copied) = (Vec::with_capacity(listed.len()), Vec::new());
     for (kind, schema, name) in listed {
         let object = format!("{}.{}", identifier(&schema), identifier(&name));
         let query = format!("SHOW CREATE {} {object}", kind.to_string().to_uppercase());
@@ -142,12 +144,20 @@ async fn show(
         let Some(Found { mut settings, text, schema_collation }) = found else {
             return Err(session.refused(&format!("{query} returns no text")));
         };
+        let client = &settings.character_set_client;
+        if kind == ProgramKind::Event && mixes_character_sets(&text, client) {
+            not_copied.push(format!(
+                "event {object}: its name, definer or comment is not ASCII and its body is in {client}; create it by \
+                 hand on the target, disabled, in a session in UTF-8"
+            ));
+            continue;
+        }
         let now = collations.get(&schema).zip(schema_collation);
         settings.schema_collations =
             now.and_then(|(now, then)| SchemaCollations::if_changed(then, now));
         programs.push(Program { kind, schema, name, settings, text });
     }
-    Ok(programs)
+    Ok((programs, not_copied))
 }
 
 struct Found {
