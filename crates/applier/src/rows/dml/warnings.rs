@@ -1,6 +1,8 @@
 //! Warnings of statements that a strict session would refuse although they store the source's values.
 //! Pure.
 
+use std::borrow::Cow;
+
 use crate::server::answer::Warning;
 
 /// Warnings that a statement which is not strict may give.
@@ -22,7 +24,7 @@ const WRONG_VALUE: u16 = 1292;
 impl Tolerated {
     pub(super) fn takes(&self, warning: &Warning) -> bool {
         match column_of(&warning.message) {
-            Some(column) => self.columns.iter().any(|known| known.eq_ignore_ascii_case(column)),
+            Some(column) => self.columns.iter().any(|known| known.eq_ignore_ascii_case(&column)),
             None if DEPRECATED.contains(&warning.code) => true,
             None => {
                 let expression = warning.code == WRONG_VALUE
@@ -34,12 +36,20 @@ impl Tolerated {
 }
 
 /// Returns the column that a message names. A value before it may have any text, so the last match
-/// counts.
-pub(super) fn column_of(message: &str) -> Option<&str> {
+/// counts. MariaDB may name it with its table, in backticks.
+pub(super) fn column_of(message: &str) -> Option<Cow<'_, str>> {
+    if let Some((qualified, _)) = message.rsplit_once("` at row ")
+        && let Some((_, path)) = qualified.rsplit_once("olumn `")
+    {
+        let column = path.rsplit_once("`.`").map_or(path, |(_, column)| column);
+        return Some(column.replace("``", "`").into());
+    }
     let without_default =
         || message.strip_prefix("Field '")?.strip_suffix("' doesn't have a default value");
-    let Some((_, rest)) = message.rsplit_once("olumn '") else { return without_default() };
-    rest.rsplit_once('\'').map(|(column, _)| column)
+    let Some((_, rest)) = message.rsplit_once("olumn '") else {
+        return without_default().map(Cow::from);
+    };
+    rest.rsplit_once('\'').map(|(column, _)| column.into())
 }
 
 #[cfg(test)]
@@ -61,6 +71,14 @@ mod tests {
         // A value may say anything.
         let quoting = "Incorrect string value: 'for column 'g' at row 1' for column 'a' at row 1";
         assert!(!takes(true, 1366, quoting));
+        // MariaDB's form.
+        let qualified = |value: &str, column: &str| {
+            format!("Incorrect string value: '{value}' for column `d`.`t`.`{column}` at row 1")
+        };
+        assert!(takes(true, 1366, &qualified("\\xC3\\xA4", "g")));
+        assert!(!takes(true, 1366, &qualified("for column 'g'", "a")));
+        assert!(!takes(true, 1366, &qualified("for column `d`.`t`.`g` at row 1", "a")));
+        assert!(!takes(true, 1366, &qualified("x", "a``.``g")));
         assert!(takes(true, 1292, "Truncated incorrect DOUBLE value: 'x'"));
         assert!(!takes(false, 1292, "Truncated incorrect DOUBLE value: 'x'"), "of what?");
         assert!(!takes(true, 1292, "Incorrect datetime value: '2026-02-31'"));
