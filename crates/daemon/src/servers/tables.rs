@@ -123,7 +123,7 @@ impl Context<'_> {
         };
         found.names(&names).fix(Place::Operator, self.copy_of(&missing)).fix(
             Place::Configuration,
-            format!("[channel.applier] replicate_ignore_table = [\"{}\", …]", first.target),
+            format!("[channel.applier] replicate_ignore_table = [{}, …]", first.target.rule()),
         )
     }
 
@@ -185,7 +185,7 @@ impl Context<'_> {
         }
         let count = counted(names.len(), "keeps no rows", "keep no rows");
         let list: Vec<String> =
-            tables.iter().take(STATEMENTS_MAX).map(|table| format!("\"{table}\"")).collect();
+            tables.iter().take(STATEMENTS_MAX).map(|table| table.rule()).collect();
         let list = list.join(", ");
         Finding::warning(
             CHECK,

@@ -103,6 +103,25 @@ fn a_missing_table_counts_by_what_may_still_come() {
 }
 
 #[test]
+fn a_rule_names_a_table_as_rules_are_read() {
+    for (schema, table_name, rule) in [
+        ("my.shop", "t", r#"["my.shop.t""#),
+        ("d", "`t", r#"["d.`t""#),
+        ("d", r#"a"b\c"#, r#"["d.a\"b\\c""#),
+    ] {
+        let mut kept = table(&["id int"], &[&["id"]]);
+        kept.engine = BLACKHOLE.to_owned();
+        let name = TableName { schema: schema.to_owned(), table: table_name.to_owned() };
+        let source = Catalogue { tables: [(name, kept)].into(), ..good() };
+        let fix = format!("replicate_ignore_table = {rule}");
+        let missing = found(&source, &catalogue(vec![]), unchanged);
+        only(&missing, "tables.missing", Level::Error, &[&fix]);
+        let discarded = found(&source, &source, unchanged);
+        only(&discarded, "tables.discarded", Level::Warning, &[&fix]);
+    }
+}
+
+#[test]
 fn columns_and_keys_that_differ_are_named() {
     let target = catalogue(vec![("d.t", table(&["id bigint", "x int"], &[&["id"]]))]);
     only(

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use csa_provider::server::visible::shell_argument;
+use csa_provider::server::visible::{shell_argument, toml_string};
 use csa_provider::sql_text::{identifier, quoted_name};
 
 /// A schema and a table in it.
@@ -29,6 +29,11 @@ impl TableName {
     /// Returns the name as an argument in a command for a shell.
     pub(crate) fn argument(&self) -> String {
         shell_argument(&self.to_string()).into_owned()
+    }
+
+    /// Returns the name as `replicate_ignore_table` and the like take it: a string in TOML without backticks.
+    pub(crate) fn rule(&self) -> String {
+        toml_string(&format!("{}.{}", self.schema, self.table))
     }
 }
 

@@ -37,6 +37,17 @@ pub fn shell_argument(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Returns the text as a string in TOML.
+#[must_use]
+pub fn toml_string(text: &str) -> String {
+    let escaped = |c: char| match c {
+        '"' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04X}", u32::from(c)),
+        c => c.to_string(),
+    };
+    format!("\"{}\"", text.chars().map(escaped).collect::<String>())
+}
+
 /// True for C0 and C1 controls, line and paragraph separators,
 /// and marks that change the text direction.
 #[must_use]

@@ -1,5 +1,6 @@
 //! Why row changes are not applied.
 
+use csa_provider::server::visible::toml_string;
 use csa_provider::sql_text::identifier;
 
 use crate::server::definitions::table::BLACKHOLE;
@@ -41,13 +42,14 @@ impl Refusal {
 
 /// Says why rows of the table are neither changed nor deleted.
 pub(crate) fn keeps_no_rows(schema: &str, table: &str) -> Refusal {
+    let rule = toml_string(&format!("{schema}.{table}"));
     let quoted = format!("{}.{}", identifier(schema), identifier(table));
     Refusal::new(
         codes::NOT_BY_ENGINE,
         format!(
             "{schema}.{table} is {BLACKHOLE} on the target: an UPDATE or DELETE finds no row there, and would \
              not reach the target's binary log. Leave the table out with all its changes and definitions: \
-             replicate_ignore_table = [\"{schema}.{table}\"] in [channel.applier]; or run there: ALTER \
+             replicate_ignore_table = [{rule}] in [channel.applier]; or run there: ALTER \
              TABLE {quoted} ENGINE=InnoDB, and copy its rows"
         ),
     )
