@@ -218,17 +218,22 @@ async fn sessions(
     accounts: &[Account],
     which: Sessions,
 ) -> Asked<Vec<String>> {
+    let query = sessions_query(accounts, which);
+    Ok(server.ask(&query).await?.into_iter().flatten().flatten().collect())
+}
+
+/// Compares bytes: names of accounts are case-sensitive, and the list's own collation is not.
+fn sessions_query(accounts: &[Account], which: Sessions) -> String {
     let users: Vec<String> = accounts.iter().map(|account| quote(&account.user)).collect();
     let logins = match which {
         Sessions::Alone => " AND COMMAND <> 'Connect'",
         Sessions::AndLogins => "",
     };
-    let query = format!(
+    format!(
         "SELECT ID FROM information_schema.PROCESSLIST \
-         WHERE USER IN ({}) AND ID <> CONNECTION_ID(){logins}",
+         WHERE CAST(USER AS BINARY) IN ({}) AND ID <> CONNECTION_ID(){logins}",
         users.join(",")
-    );
-    Ok(server.ask(&query).await?.into_iter().flatten().flatten().collect())
+    )
 }
 
 #[cfg(test)]
@@ -259,6 +264,16 @@ mod tests {
         assert_eq!(
             by_lock.statements(ServerAccess::Open, true),
             ["ALTER USER 'o''n'@'%' ACCOUNT UNLOCK"]
+        );
+    }
+
+    #[test]
+    fn sessions_of_accounts_in_other_letters_are_left_alone() {
+        let account = Account { user: "app".to_owned(), host: "%".to_owned() };
+        assert_eq!(
+            sessions_query(&[account], Sessions::Alone),
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE CAST(USER AS BINARY) IN ('app') \
+             AND ID <> CONNECTION_ID() AND COMMAND <> 'Connect'"
         );
     }
 }
