@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use csa_provider::binlog::{ColumnValue, Field, OldTemporal, RowsEvent, RowsKind, ValueType};
 use csa_provider::server::visible::acts;
+use csa_scheduler::filter::lower_case_name;
 
 use super::conversion::Strings;
 use super::packets::{PacketWriter, SHOW_WARNINGS, Settings};
@@ -119,14 +120,16 @@ fn is_value(field: Option<&Field<'_>>) -> bool {
     matches!(field, Some(Field::Bytes(_)))
 }
 
-/// True if the server's message is about this key: it has `for key 'table.index'`.
+/// Returns true if the server's message is about this key: it has `for key 'table.index'`, where a target with
+/// `lower_case_table_names` has the table's name in lower case.
 fn names(message: &str, plan: &TablePlan<'_>, key: &PlannedKey) -> bool {
     const BEFORE: &str = "for key '";
     let Some(at) = message.rfind(BEFORE) else { return false };
     let named = message.get(at + BEFORE.len()..).unwrap_or_default();
+    let tables = [&plan.table.name, &lower_case_name(&plan.table.name)];
     let is = |index: &str| {
         identifier(index) == key.index
-            && (named.starts_with(&format!("{}.{index}'", plan.table.name))
+            && (tables.iter().any(|table| named.starts_with(&format!("{table}.{index}'")))
                 || named.starts_with(&format!("{index}'")))
     };
     plan.table.unique.iter().any(|index| is(&index.name))

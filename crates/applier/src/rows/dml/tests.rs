@@ -75,6 +75,28 @@ fn deletes_whose_cascades_the_target_would_miss_are_refused_unless_they_are_logg
     assert_eq!(refused(EventType::WRITE_ROWS, 1), None);
 }
 
+#[test]
+fn a_duplicate_is_found_where_the_target_writes_names_in_lower_case() {
+    let mut keyed = table(&["a", "b"], vec![index("PRIMARY", &[0]), index("u", &[1])]);
+    keyed.name = "Orders".to_owned();
+    let name = ("d".to_owned(), "Orders".to_owned());
+    let tables = HashMap::from([(name, Some(Arc::new(keyed)))]);
+    let mut images = Vec::new();
+    int_table_map(TABLE_ID, "d", "Orders", 2).write_without_checksum(&mut images);
+    let row = int_image(&[Some(1), Some(2)]);
+    let event = rows_event(EventType::WRITE_ROWS, TABLE_ID, 2, &row);
+    event.write_without_checksum(&mut images);
+    let images = Bytes::from(images);
+    for key in ["orders.u", "Orders.u", "u"] {
+        let message = format!("Duplicate entry '2' for key '{key}'");
+        let facts = describe(&images, &tables, 1062, &message).expect("a row");
+        let repair = facts.repair.for_row(true).expect("a repair");
+        assert_eq!(repair, "DELETE FROM `d`.`Orders` WHERE `b`=2", "{key}");
+    }
+    let other = describe(&images, &tables, 1062, "Duplicate entry '2' for key 'order.u'");
+    assert!(other.expect("a row").key.is_none());
+}
+
 /// Lists and hints are MySQL's; MariaDB's rows go one by one.
 #[test]
 fn rows_are_deleted_one_by_one_on_mariadb() {
