@@ -212,7 +212,7 @@ mod tests {
         inlet.stored().await;
     }
 
-    /// Archives ten transactions, the last four of them in the last file.
+    /// Returns an archive of ten transactions, the last four of them in the last file.
     async fn archived() -> (ArchivedHistory, HistoryEnd) {
         let archive = Archive::over(Arc::new(InMemory::new()), "shop");
         let mark = HistoryMark {
