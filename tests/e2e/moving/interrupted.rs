@@ -10,6 +10,9 @@ use super::*;
 async fn a_move_during_the_comparison_stays_in_the_journal() {
     let world = World::start(None, |builder| builder).await;
     world.a.exec("INSERT INTO app.w (id, client) VALUES (1, 1)").await;
+    for server in [&world.a, &world.b] {
+        server.exec("SET sql_log_bin=0; GRANT SELECT ON *.* TO repl@'%'").await;
+    }
     world.drained().await;
     let mut lock = world.b.conn().await;
     lock.query_drop("LOCK TABLES app.w WRITE").await.expect("locked");
