@@ -248,7 +248,10 @@ async fn a_lost_file_that_the_target_has_passed_is_fetched_again_for_the_archive
         let segments: Vec<_> =
             segments.iter().filter(|file| file.to_string_lossy().contains("segment-")).collect();
         assert!(segments.len() > 3, "{segments:?}");
-        std::fs::remove_file(segments[2]).expect("removed");
+        // A daemon that runs may have them open, and reads them even so.
+        for segment in &segments[1..3] {
+            std::fs::remove_file(segment).expect("removed");
+        }
         close(&channel, false);
         if !is_running {
             daemon.start_again();
@@ -256,13 +259,6 @@ async fn a_lost_file_that_the_target_has_passed_is_fetched_again_for_the_archive
         source.exec("DELETE FROM d.t WHERE id < 5").await;
         archived(&daemon, &source).await;
         assert_eq!(view(&daemon)["missing_transactions_total"], 0, "{}", daemon.log_tail());
-        if is_running {
-            assert!(
-                daemon.log().contains("cutting the relay store there"),
-                "{}",
-                daemon.log_tail()
-            );
-        }
         daemon.commanded(&["archive", "verify"]);
         daemon.wait_drained(&source, &target, DRAIN).await;
         compare(&source, &target).await;
