@@ -117,7 +117,8 @@ impl<'a> Element<'a> {
         let is = |words: &[&str]| words.iter().any(|word| column_type.is(word));
         let is_text = is(&["char", "varchar", "enum", "set"]);
         let is_wide = WIDE_CHARSETS.iter().any(|wide| charset == wide.as_bytes());
-        if !is(&["binary", "varbinary"]) && !(is_text && is_wide) {
+        let may_lose = is(&["binary", "varbinary"]) || is_text && is_wide;
+        if !may_lose {
             return None;
         }
         let has_mark =
