@@ -6,7 +6,6 @@ use csa_applier::{CollationMap, current_collation};
 use csa_provider::server::Vendor;
 use csa_provider::server::link::Side;
 use csa_provider::sql_text::identifier;
-use csa_scheduler::filter::lower_case_name;
 
 use super::definitions::schema_collations;
 use super::error::{CopyError, Result};
@@ -14,7 +13,7 @@ use super::options::CopyOptions;
 use super::rows::{Part, TableRows, bounded_ranges, ranges};
 use crate::verify::{
     Estimate, LEFT_OUT, ListedTables, Scope, TableName, TablePair, TableSelection, VerifySession,
-    folds_case, missing_select, tables,
+    folds_case, lowercase, missing_select, tables,
 };
 
 /// Names that an error shows.
@@ -95,11 +94,8 @@ pub(super) async fn read(
             ))
             .into());
     }
-    let folds = |pair: &&TablePair| {
-        let TableName { schema, table } = &pair.source;
-        listed.target_folds_case
-            && (lower_case_name(schema), lower_case_name(table)) == pair.target.clone().into()
-    };
+    let folds =
+        |pair: &&TablePair| listed.target_folds_case && lowercase(&pair.source) == pair.target;
     let renamed = || pairs.iter().filter(|pair| pair.source != pair.target);
     let folded = shown(renamed().filter(folds).map(|pair| &pair.source));
     if !folded.is_empty() {

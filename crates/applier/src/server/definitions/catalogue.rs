@@ -7,17 +7,16 @@ use std::time::Duration;
 use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::{Backoff, Chance};
 use csa_provider::sql_text::{identifier, quote};
-use csa_scheduler::filter::lower_case_name;
 use csa_scheduler::key_source::{KeySource, KeySourceError};
 use csa_scheduler::keys::{TableId, TableKeys};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::TableName;
 use super::collations::Collations;
 use super::keys;
 use super::known::KnownDefinitions;
 use super::references::{self, References};
+use super::{TableName, folding};
 use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
 use crate::server::facts;
@@ -233,10 +232,8 @@ impl TargetCatalogue {
     async fn load(&mut self, name: &TableName) -> Result<(TableId, Option<Arc<TableKeys>>)> {
         // Connects first: `folds_case` is read with the session.
         self.session().await?;
-        let name = match self.folds_case {
-            true => (lower_case_name(&name.0), lower_case_name(&name.1)),
-            false => name.clone(),
-        };
+        let fold = folding(self.folds_case);
+        let name = (fold(name.0.clone()), fold(name.1.clone()));
         let id = self.known.id(&name);
         self.read(&name).await?;
         let references = self.read_references().await?;
@@ -261,8 +258,7 @@ impl TargetCatalogue {
             return Ok(());
         }
         let Some(session) = self.session.as_mut() else { return Ok(()) };
-        let folds_case = self.folds_case;
-        let fold = move |name: String| if folds_case { lower_case_name(&name) } else { name };
+        let fold = folding(self.folds_case);
         let schema = &name.0;
         let KnownDefinitions { ahead, definitions, .. } = &mut self.known;
         let tables = ahead.along_with(session, name, fold, definitions).await?;

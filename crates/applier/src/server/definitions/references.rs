@@ -1,9 +1,8 @@
 use std::collections::{BTreeSet, HashMap};
 
-use csa_scheduler::filter::lower_case_name;
 use csa_scheduler::keys::foreign_key_ranks;
 
-use super::TableName;
+use super::{TableName, folding};
 use crate::error::Result;
 use crate::server::session::Session;
 
@@ -41,7 +40,7 @@ pub(super) async fn read(session: &mut Session, folds_case: bool) -> Result<Refe
              ORDER BY k.TABLE_SCHEMA, k.TABLE_NAME, k.CONSTRAINT_NAME, k.ORDINAL_POSITION",
         )
         .await?;
-    let fold = |name: String| if folds_case { lower_case_name(&name) } else { name };
+    let fold = folding(folds_case);
     let mut by_child: HashMap<TableName, Vec<Reference>> = HashMap::new();
     for (schema, table, name, column, to_schema, to_table, to_column, on_delete, on_update) in rows
     {
