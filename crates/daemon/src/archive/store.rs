@@ -63,7 +63,7 @@ pub(crate) struct HistoryObjects {
 }
 
 /// The end of a history.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct HistoryEnd {
     /// Numbers of all its files, in order.
     pub(crate) numbers: Vec<u64>,

@@ -53,33 +53,27 @@ pub(crate) async fn begin(
     begin
 }
 
-/// The end of an archive.
-#[derive(Debug, Default)]
-struct End {
-    archived: GtidSet,
-    /// Everything in it but the last file.
-    before_last: GtidSet,
-}
-
 /// Returns the end of the archive; `None` if it does not answer.
-async fn end(options: &ArchiveOptions, channel: &str) -> Result<Option<End>> {
+async fn end(options: &ArchiveOptions, channel: &str) -> Result<Option<HistoryEnd>> {
     let archive = Archive::open(&options.location, channel)?;
     let Ok(histories) = tokio::time::timeout(PATIENCE, archive.histories()).await else {
         return Ok(None);
     };
-    let Some(last) = histories?.pop() else { return Ok(Some(End::default())) };
+    let Some(last) = histories?.pop() else { return Ok(Some(HistoryEnd::default())) };
     let history = archive.history(&last);
     match tokio::time::timeout(LIST_PATIENCE, history.end()).await {
-        Ok(end) => {
-            let HistoryEnd { archived, before_last, .. } = end?;
-            Ok(Some(End { archived, before_last }))
-        }
+        Ok(end) => end.map(Some),
         Err(_) => Ok(None),
     }
 }
 
 /// Decides the place. Pure.
-fn after(executed: &GtidSet, end: &End, all: &GtidSet, purged: &GtidSet) -> BeginningOfReception {
+fn after(
+    executed: &GtidSet,
+    end: &HistoryEnd,
+    all: &GtidSet,
+    purged: &GtidSet,
+) -> BeginningOfReception {
     let without = without_archive(executed, all);
     // An archive of something else continues nothing.
     if !executed.intersects(&end.archived) {
@@ -96,9 +90,9 @@ fn after(executed: &GtidSet, end: &End, all: &GtidSet, purged: &GtidSet) -> Begi
     BeginningOfReception { after: with(&end.before_last), settled: with(&end.archived) }
 }
 
-/// Returns the place where nothing is archived. That is `executed` without what the source may still get: another channel takes it there from the target, or it is a
-/// replica that is late. It has transactions of the same servers. Such transactions are received for the archive once
-/// the source has them.
+/// Returns the place where nothing is archived. That is `executed` without what the source may still get: another channel
+/// takes it there from the target, or it is a replica that is late. It has transactions of the same servers. Such
+/// transactions are received for the archive once the source has them.
 fn without_archive(executed: &GtidSet, all: &GtidSet) -> BeginningOfReception {
     let coming = executed.difference(all).of_servers(|server| all.has_uuid(server));
     BeginningOfReception { after: executed.difference(&coming), settled: executed.clone() }
@@ -107,6 +101,10 @@ fn without_archive(executed: &GtidSet, all: &GtidSet) -> BeginningOfReception {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ended(before_last: GtidSet, archived: GtidSet) -> HistoryEnd {
+        HistoryEnd { archived, before_last, ..HistoryEnd::default() }
+    }
 
     #[test]
     fn what_the_archive_lacks_is_received_again_if_the_source_has_it() {
@@ -117,7 +115,7 @@ mod tests {
             }
         };
         let decide = |executed, (before_last, archived), all, purged| {
-            let end = End { archived: set(archived), before_last: set(before_last) };
+            let end = ended(set(before_last), set(archived));
             after(&set(executed), &end, &set(all), &set(purged)).after
         };
         let (new, old) = (("", ""), ("1-12", "1-15"));
@@ -131,7 +129,7 @@ mod tests {
         assert_eq!(decide("1-20:50", old, "1-30", ""), set("1-12"), "50 may still come");
         assert_eq!(decide("1-20", new, "1-30", ""), set("1-20"), "a new archive");
         let settled = |archived, purged| {
-            let end = End { archived: set(archived), before_last: set("1-12") };
+            let end = ended(set("1-12"), set(archived));
             after(&set("1-20"), &end, &set("1-30"), &set(purged)).settled
         };
         assert_eq!(settled("1-25", ""), set("1-20"));
@@ -149,13 +147,18 @@ mod tests {
             [of(1, source), of(2, target)].join(",").trim_matches(',').parse().expect("a set")
         };
         let executed = set("1-20", "1-40");
-        let decide = |all: &GtidSet, end: &End| after(&executed, end, all, &GtidSet::new()).after;
-        let end = End { archived: set("1-20", "1-30"), before_last: set("1-18", "1-30") };
+        let decide =
+            |all: &GtidSet, end: &HistoryEnd| after(&executed, end, all, &GtidSet::new()).after;
+        let end = ended(set("1-18", "1-30"), set("1-20", "1-30"));
         assert_eq!(decide(&set("1-25", "1-30"), &end), set("1-18", "1-30"));
-        assert_eq!(decide(&set("1-25", "1-30"), &End::default()), set("1-20", "1-30"), "a new one");
+        assert_eq!(
+            decide(&set("1-25", "1-30"), &HistoryEnd::default()),
+            set("1-20", "1-30"),
+            "a new one"
+        );
         // Nothing brings the target's own transactions to this source.
-        let end = End { archived: set("1-20", ""), before_last: set("1-18", "") };
+        let end = ended(set("1-18", ""), set("1-20", ""));
         assert_eq!(decide(&set("1-25", ""), &end), set("1-18", "1-40"));
-        assert_eq!(decide(&set("1-25", ""), &End::default()), executed);
+        assert_eq!(decide(&set("1-25", ""), &HistoryEnd::default()), executed);
     }
 }
