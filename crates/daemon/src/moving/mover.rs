@@ -400,7 +400,8 @@ impl<'a> Mover<'a> {
         !self.channel_problems().is_empty() && !self.has_stopped_channel()
     }
 
-    /// Continues a move. Before a step that comes earlier than the opening of the new server, one that was noted is taken back.
+    /// Continues a move. Before a step that comes earlier than the opening of the new server, one that was noted is taken
+    /// back.
     async fn continue_from(&mut self, step: Step) -> Taken {
         if step < Step::Open {
             let is_back = self.take_back_opening().await;

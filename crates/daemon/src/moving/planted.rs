@@ -11,7 +11,7 @@ pub(super) fn end_at(step: Step, is_after: bool) {
     end_in(&format!("{}:{side}", step.name().replace(' ', "_")));
 }
 
-/// The same at another place; `undone` is after the note that the move was undone.
+/// Ends them at another place; `undone` is after the note that the move was undone.
 pub(super) fn end_in(place: &str) {
     if !cfg!(debug_assertions) {
         return;

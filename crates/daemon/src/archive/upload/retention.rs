@@ -13,8 +13,8 @@ use crate::host::micros_of;
 /// Files that one sweep deletes at most, so that it ends.
 const MOST: usize = 1000;
 
-/// Deletes files of all histories up to `current` that are older than `keep` and that no pin needs. The newest file stays: it says where
-/// the archive ends. Returns the number of deleted files.
+/// Deletes files of all histories up to `current` that are older than `keep` and that no pin needs. The newest file stays:
+/// it says where the archive ends. Returns the number of deleted files.
 ///
 /// The age counts from the newest commit in the archive, if this host's clock is later: a clock that is set wrong must not
 /// delete an archive.

@@ -20,8 +20,9 @@ type EventRow = (String, String, String, Vec<u8>, String, String, String);
 /// The kind of a program, its schema and its name.
 type Listed = (ProgramKind, String, String);
 
-/// Reads the programs, and names those that can't be made. They come in the order of use: functions after libraries, views after the functions that they call, and triggers, whose text
-/// nothing needs, after them. The names of schemas and tables are compared here, where letters have a case.
+/// Reads the programs, and names those that can't be made. They come in the order of use: functions after libraries, views
+/// after the functions that they call, and triggers, whose text nothing needs, after them. The names of schemas and tables
+/// are compared here, where letters have a case.
 pub(super) async fn read(
     session: &mut VerifySession,
     schemas: &BTreeSet<&str>,
