@@ -252,6 +252,7 @@ mod tests {
     use super::*;
     use crate::archive::replay::RecordedGap;
     use crate::config::Config;
+    use crate::config::tests::MINIMAL;
 
     fn set(intervals: &str) -> GtidSet {
         format!("07070707-0707-0707-0707-070707070707:{intervals}").parse().expect("a set")
@@ -259,24 +260,11 @@ mod tests {
 
     #[test]
     fn nothing_of_the_channel_holds_a_restore_back() {
-        let text = r#"
-[[channel]]
-name = "orders"
-[channel.source]
-host = "127.0.0.1"
-user = "repl"
-password = "secret"
-server_id = 4201
-[channel.target]
-user = "csa"
-password = "secret"
-[channel.applier]
-source_delay = "1h"
-throttle = 5
-[channel.throttle_by]
-threads_running = 3
-"#;
-        let mut settings = Config::parse(text).expect("valid").channels.remove(0);
+        let text = format!(
+            "{MINIMAL}[channel.applier]\nsource_delay = \"1h\"\nthrottle = 5\n\
+             [channel.throttle_by]\nthreads_running = 3\n"
+        );
+        let mut settings = Config::parse(&text).expect("valid").channels.remove(0);
         leave_to_channel(&mut settings);
         assert_eq!(settings.declared.source_delay, DurationValue(Duration::ZERO));
         assert_eq!(settings.declared.throttle, 0);

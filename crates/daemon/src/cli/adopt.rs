@@ -117,28 +117,15 @@ fn by_hand(old: &Path, new: &Path, from: &str, why: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use csa_relaystore::disk::{RealFs, SyncPolicy};
-
     use super::*;
+    use crate::config::tests::MINIMAL;
 
     #[test]
     fn a_relay_store_is_moved_into_a_folder_that_is_there_and_never_over_another() {
         let state = tempfile::tempdir().unwrap();
         let (old, new) = (state.path().join("orders"), state.path().join("shop"));
-        let relay = RelayStoreOptions {
-            directory: new.join("relay"),
-            segment_size: 1 << 20,
-            space_limit: 0,
-            min_free_disk: 0,
-            sync: SyncPolicy::Os,
-            archived: false,
-            tail_bytes: RelayStoreOptions::TAIL_BYTES,
-            frame_bytes: RelayStoreOptions::FRAME_BYTES,
-            wake_bytes: RelayStoreOptions::WAKE_BYTES,
-            files: Arc::new(RealFs),
-        };
+        let settings = Config::parse(MINIMAL).unwrap().channels.remove(0);
+        let relay = RelayStoreOptions { directory: new.join("relay"), ..settings.relay };
         let segment = "relay/segment-0000000000000001.relay";
         let write = |path: &Path, text: &str| {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

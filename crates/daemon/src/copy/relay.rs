@@ -28,30 +28,20 @@ pub(super) async fn empty_relay_store(options: &RelayStoreOptions) -> Result<()>
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use csa_provider::binlog::GtidSet;
-    use csa_relaystore::disk::{RealFs, SyncPolicy};
     use csa_relaystore::opening::RelayStore;
 
     use super::*;
+    use crate::config::Config;
+    use crate::config::tests::MINIMAL;
 
     /// The daemon ends its own reception first.
     #[tokio::test(start_paused = true)]
     async fn a_store_that_stays_open_is_not_taken_for_an_empty_one() {
         let directory = tempfile::tempdir().unwrap();
-        let options = RelayStoreOptions {
-            directory: directory.path().join("relay"),
-            segment_size: 1 << 20,
-            space_limit: 0,
-            min_free_disk: 0,
-            sync: SyncPolicy::Os,
-            archived: false,
-            tail_bytes: RelayStoreOptions::TAIL_BYTES,
-            frame_bytes: RelayStoreOptions::FRAME_BYTES,
-            wake_bytes: RelayStoreOptions::WAKE_BYTES,
-            files: Arc::new(RealFs),
-        };
+        let settings = Config::parse(MINIMAL).unwrap().channels.remove(0);
+        let options =
+            RelayStoreOptions { directory: directory.path().join("relay"), ..settings.relay };
         let (store, _) = RelayStore::open(options.clone(), &GtidSet::new()).unwrap();
         let error = empty_relay_store(&options).await.unwrap_err().to_string();
         assert!(error.contains("csa-daemon stop --receiving"), "{error}");
