@@ -23,6 +23,16 @@ async fn set_back(source: &Server, gate: &Gate) {
     gate.open();
 }
 
+/// Has twenty rows applied, and the source saved after ten of them. Returns the source's GTID set.
+async fn saved_in_between(daemon: &Daemon, source: &Server, target: &Server) -> String {
+    insert(source, 0..10).await;
+    daemon.wait_drained(source, target, DRAIN).await;
+    saved(source).await;
+    insert(source, 10..20).await;
+    daemon.wait_drained(source, target, DRAIN).await;
+    source.gtid_executed().await
+}
+
 async fn saved(source: &Server) {
     source.stop();
     source.save_data();
@@ -40,12 +50,7 @@ async fn a_source_that_was_set_back_and_went_on_is_not_followed() {
         .set("source.password", "admin_pw")
         .set("relay.sync", "transaction")
         .start();
-    insert(&source, 0..10).await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    saved(&source).await;
-    insert(&source, 10..20).await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    let last = source.gtid_executed().await;
+    let last = saved_in_between(&daemon, &source, &target).await;
     set_back(&source, &gate).await;
     // While it runs, and when it starts again with what its relay store has.
     for starts in 0..2 {
@@ -146,12 +151,7 @@ async fn a_copy_by_other_means_gets_nothing_of_the_history_that_its_source_lost(
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
     let daemon = Daemon::builder(&source, &target).set("relay.sync", "transaction").start();
-    insert(&source, 0..10).await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    saved(&source).await;
-    insert(&source, 10..20).await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    let last = source.gtid_executed().await;
+    let last = saved_in_between(&daemon, &source, &target).await;
     assert!(daemon.terminate().success());
     source.stop();
     source.put_back_data();

@@ -1,6 +1,5 @@
 //! Shortages on the daemon's host: of space for the log and the state, of files of the relay store, of descriptors.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use csa_tests::{Daemon, Load, LoadOptions, LogSink, Mount, Server, compare, eventually, prepare};
@@ -39,16 +38,6 @@ async fn a_log_that_nobody_reads_stops_nothing() {
     replicates_with(LogSink::ClosedPipe).await;
 }
 
-/// Returns the files of the relay store, oldest first.
-fn segments(daemon: &Daemon) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(daemon.state_dir().join("test/relay")).expect("readable");
-    let paths = files.map(|entry| entry.expect("an entry").path());
-    let mut segments: Vec<_> =
-        paths.filter(|path| path.extension().is_some_and(|end| end == "relay")).collect();
-    segments.sort();
-    segments
-}
-
 fn set_delay(daemon: &Daemon, delay: &str) {
     let answer = daemon.put("/channels/test/source_delay", delay);
     assert!(answer.as_ref().is_some_and(|(code, _)| *code == 200), "{answer:?}");
@@ -65,7 +54,8 @@ async fn with_backlog(source: &Server, target: &Server) -> Daemon {
     daemon.wait_drained(source, target, DRAIN).await;
     set_delay(&daemon, "1h");
     let load = Load::start(source, &options);
-    eventually("a backlog of several segments", DRAIN, async || segments(&daemon).len() > 4).await;
+    eventually("a backlog of several segments", DRAIN, async || daemon.relay_segments().len() > 4)
+        .await;
     load.stop().await;
     let executed = source.gtid_executed().await;
     eventually("all of it is received", DRAIN, async || {
@@ -93,7 +83,7 @@ async fn applied(daemon: &Daemon, source: &Server) {
 async fn a_relay_segment_that_is_gone_is_fetched_again() {
     let (source, target) = Server::pair(&[], &[]);
     let daemon = with_backlog(&source, &target).await;
-    let lost = segments(&daemon)[2].clone();
+    let lost = daemon.relay_segments()[2].clone();
     std::fs::remove_file(&lost).expect("removed");
     set_delay(&daemon, "0s");
     applied(&daemon, &source).await;
@@ -110,7 +100,7 @@ async fn a_relay_segment_that_the_source_has_purged_is_waited_for() {
     let daemon = with_backlog(&source, &target).await;
     source.exec("FLUSH BINARY LOGS").await;
     source.exec("PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY").await;
-    let all = segments(&daemon);
+    let all = daemon.relay_segments();
     let aside = daemon.state_dir().join("aside");
     std::fs::rename(&all[2], &aside).expect("moved");
     set_delay(&daemon, "0s");
@@ -118,7 +108,7 @@ async fn a_relay_segment_that_the_source_has_purged_is_waited_for() {
         daemon.status()["channels"][0]["last_error"]["message"].to_string().contains("purged")
     })
     .await;
-    assert_eq!(segments(&daemon).last(), all.last(), "nothing is cut");
+    assert_eq!(daemon.relay_segments().last(), all.last(), "nothing is cut");
     std::fs::rename(&aside, &all[2]).expect("moved back");
     applied(&daemon, &source).await;
     compare(&source, &target).await;

@@ -136,6 +136,20 @@ impl Daemon {
         self.directory.path().join("state")
     }
 
+    /// Returns the segments in the relay store of channel "test", in order.
+    ///
+    /// # Panics
+    /// If there is no relay store.
+    #[must_use]
+    pub fn relay_segments(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.state_dir().join("test/relay")).expect("a relay store");
+        let paths = files.map(|entry| entry.expect("an entry").path());
+        let mut segments: Vec<_> =
+            paths.filter(|path| path.extension().is_some_and(|end| end == "relay")).collect();
+        segments.sort();
+        segments
+    }
+
     /// Starts it with its present configuration and state, and waits until its admin port answers.
     ///
     /// # Panics

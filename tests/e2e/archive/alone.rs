@@ -88,9 +88,8 @@ async fn nothing_is_missing_after_kills_of_the_daemon_and_of_the_source() {
     daemon.commanded(&["stop"]);
     write_for(&source, &busy(), Duration::from_secs(1)).await;
     daemon.kill9();
-    let segments = files(&daemon.state_dir().join("test/relay"));
-    let last = segments.iter().rfind(|file| file.is_file() && !file.ends_with("lock"));
-    let last = last.expect("a segment");
+    let segments = daemon.relay_segments();
+    let last = segments.last().expect("a segment");
     let mut bytes = std::fs::read(last).expect("readable");
     let near_end = bytes.len() - bytes.len() / 8;
     bytes[near_end] ^= 1;

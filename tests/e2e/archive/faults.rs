@@ -185,34 +185,37 @@ async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
     restored(&daemon, &restored_to, &["--until", &before_gap]);
 }
 
+/// Returns a daemon whose archive lacks what the target has: its relay store keeps several segments for it.
+async fn applied_only(source: &Server, target: &Server, archive: &Path) -> Daemon {
+    source.exec(LARGE_ROWS).await;
+    let daemon = archiving(source, target, archive)
+        .set("archive.required", true)
+        .set("relay.segment_size", "1MiB")
+        .start();
+    archived(&daemon, source).await;
+    close(&archive.join("test"), true);
+    for _ in 0..20 {
+        source.exec("INSERT INTO d.t (b) VALUES (REPEAT('x', 200000))").await;
+    }
+    daemon.wait_drained(source, target, DRAIN).await;
+    daemon
+}
+
 /// Only the archive still reads what is damaged.
 #[tokio::test(flavor = "multi_thread")]
 async fn damage_that_the_target_has_passed_is_fetched_again_for_the_archive() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
-    source.exec(LARGE_ROWS).await;
-    let daemon = archiving(&source, &target, archive.path())
-        .set("archive.required", true)
-        .set("relay.segment_size", "1MiB")
-        .start();
-    archived(&daemon, &source).await;
-    let channel = archive.path().join("test");
-    close(&channel, true);
-    for _ in 0..20 {
-        source.exec("INSERT INTO d.t (b) VALUES (REPEAT('x', 200000))").await;
-    }
-    daemon.wait_drained(&source, &target, DRAIN).await;
+    let daemon = applied_only(&source, &target, archive.path()).await;
     daemon.kill9();
-    let segments = files(&daemon.state_dir().join("test/relay"));
-    let segments: Vec<_> =
-        segments.iter().filter(|file| file.to_string_lossy().contains("segment-")).collect();
+    let segments = daemon.relay_segments();
     assert!(segments.len() > 3, "{segments:?}");
-    let mut bytes = std::fs::read(segments[2]).expect("readable");
+    let mut bytes = std::fs::read(&segments[2]).expect("readable");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    std::fs::write(segments[2], bytes).expect("writable");
+    std::fs::write(&segments[2], bytes).expect("writable");
     daemon.start_again();
-    close(&channel, false);
+    close(&archive.path().join("test"), false);
     source.exec("DELETE FROM d.t WHERE id < 5").await;
     archived(&daemon, &source).await;
     assert_eq!(view(&daemon)["missing_transactions_total"], 0);
@@ -227,32 +230,19 @@ async fn a_lost_file_that_the_target_has_passed_is_fetched_again_for_the_archive
     for is_running in [true, false] {
         let (source, target) = Server::pair(&[], &[]);
         let archive = folder();
-        source.exec(LARGE_ROWS).await;
-        let daemon = archiving(&source, &target, archive.path())
-            .set("archive.required", true)
-            .set("relay.segment_size", "1MiB")
-            .start();
-        archived(&daemon, &source).await;
-        let channel = archive.path().join("test");
-        close(&channel, true);
-        for _ in 0..20 {
-            source.exec("INSERT INTO d.t (b) VALUES (REPEAT('x', 200000))").await;
-        }
-        daemon.wait_drained(&source, &target, DRAIN).await;
+        let daemon = applied_only(&source, &target, archive.path()).await;
         // Nothing of it is on its way to the archive any more.
         eventually("the archive fails", DRAIN, async || view(&daemon)["error"].is_string()).await;
         if !is_running {
             daemon.kill9();
         }
-        let segments = files(&daemon.state_dir().join("test/relay"));
-        let segments: Vec<_> =
-            segments.iter().filter(|file| file.to_string_lossy().contains("segment-")).collect();
+        let segments = daemon.relay_segments();
         assert!(segments.len() > 3, "{segments:?}");
         // A daemon that runs may have them open, and reads them even so.
         for segment in &segments[1..3] {
             std::fs::remove_file(segment).expect("removed");
         }
-        close(&channel, false);
+        close(&archive.path().join("test"), false);
         if !is_running {
             daemon.start_again();
         }

@@ -390,12 +390,7 @@ async fn a_copy_begins_with_an_empty_relay_store() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     daemon.commanded(&["pause"]);
     source.exec("INSERT INTO d.t VALUES (1)").await;
-    let segments = || {
-        let relay = daemon.state_dir().join("test/relay");
-        let names = std::fs::read_dir(relay).expect("a relay store");
-        let names = names.map(|entry| entry.expect("an entry").file_name());
-        names.filter(|name| name.to_string_lossy().starts_with("segment-")).count()
-    };
+    let segments = || daemon.relay_segments().len();
     eventually("it is received", DRAIN, async || segments() > 0).await;
     daemon.commanded(&["stop"]);
     let forget = "DROP DATABASE d; DELETE FROM csa.checkpoint";

@@ -86,12 +86,7 @@ async fn a_move_that_another_host_has_continued_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_that_was_undone_before_a_kill_is_not_begun_again() {
     let world = World::start(None, |builder| builder.set("move.time_limit", "3s")).await;
-    let write = "INSERT INTO app.w (id, client) VALUES (1, 1)";
-    world.a.exec(write).await;
-    world.drained().await;
-    let mut lock = world.b.conn().await;
-    lock.query_drop("LOCK TABLES app.w READ").await.expect("locked");
-    world.a.exec(write).await;
+    let mut lock = world.held_back().await;
     let mut command = world.begin(&["--cut-over"], "undone:alone");
     let file = world.daemon.state_dir().join("up/move.json");
     eventually("it is undone", DRAIN, async || {

@@ -12,6 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use csa_tests::{Compare, Daemon, DaemonBuilder, Said, Server};
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable as _;
 use tempfile::TempDir;
 
 use crate::DRAIN;
@@ -75,6 +77,17 @@ impl World {
         let world = Self { a, b, daemon, folder };
         world.moved(&["--prepare", "--no-verify"]);
         world
+    }
+
+    /// Writes a row that the new server gets no sooner than the session that is returned unlocks its table.
+    async fn held_back(&self) -> Conn {
+        let write = "INSERT INTO app.w (id, client) VALUES (1, 1)";
+        self.a.exec(write).await;
+        self.drained().await;
+        let mut lock = self.b.conn().await;
+        lock.query_drop("LOCK TABLES app.w READ").await.expect("locked");
+        self.a.exec(write).await;
+        lock
     }
 
     fn place(&self) -> PathBuf {

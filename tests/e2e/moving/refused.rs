@@ -307,12 +307,7 @@ async fn events_that_nobody_may_switch_off_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_that_is_stopped_by_a_signal_is_undone() {
     let world = World::start(None, |builder| builder).await;
-    let write = "INSERT INTO app.w (id, client) VALUES (1, 1)";
-    world.a.exec(write).await;
-    world.drained().await;
-    let mut lock = world.b.conn().await;
-    lock.query_drop("LOCK TABLES app.w READ").await.expect("locked");
-    world.a.exec(write).await;
+    let mut lock = world.held_back().await;
     let mut command = world.begin(&["--cut-over"], "");
     eventually("it is fenced", Duration::from_secs(10), async || {
         world.access(&world.a).await == "11"
