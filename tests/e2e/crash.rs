@@ -9,7 +9,13 @@ use rand::{Rng as _, SeedableRng as _};
 use crate::DRAIN;
 
 fn options() -> LoadOptions {
-    LoadOptions { clients: 4, changes: 3, transfers_percent: 50, ..LoadOptions::default() }
+    LoadOptions {
+        clients: 4,
+        changes: 3,
+        transfers_percent: 50,
+        rate: Some(600.0),
+        ..LoadOptions::default()
+    }
 }
 
 /// Waits until the daemon has something to lose.

@@ -41,7 +41,7 @@ async fn a_stop_is_quick_and_clean_and_the_next_start_resumes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_relay_store_waits_and_a_damaged_one_is_fetched_again() {
     let (source, target) = Server::pair(&[], &[]);
-    let options = LoadOptions::default();
+    let options = LoadOptions { rate: None, ..LoadOptions::default() };
     prepare(&source, &options).await;
     let daemon = Daemon::builder(&source, &target)
         .set("relay.segment_size", "1MiB")

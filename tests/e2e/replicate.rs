@@ -50,14 +50,14 @@ async fn a_load_with_a_burst_in_it() {
         rate: Some(200.0),
         burst: Some(Burst {
             after: Duration::from_secs(2),
-            length: Duration::from_secs(3),
+            length: Duration::from_secs(2),
             rate: None,
         }),
         ..LoadOptions::default()
     };
     prepare(&source, &options).await;
     let daemon = Daemon::builder(&source, &target).start();
-    let report = Load::run(&source, &options, Duration::from_secs(7)).await;
+    let report = Load::run(&source, &options, Duration::from_secs(5)).await;
     assert!(report.committed > 500, "{report:?}");
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;

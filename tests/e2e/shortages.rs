@@ -45,7 +45,7 @@ fn set_delay(daemon: &Daemon, delay: &str) {
 
 /// Returns a daemon that has received several segments, of which it has read the first at most.
 async fn with_backlog(source: &Server, target: &Server) -> Daemon {
-    let options = LoadOptions::default();
+    let options = LoadOptions { rate: None, ..LoadOptions::default() };
     prepare(source, &options).await;
     let daemon = Daemon::builder(source, target)
         .env("CSA_TEST_HASTE", "10")
@@ -125,7 +125,7 @@ async fn a_daemon_whose_state_directory_is_full_starts_and_drains_it() {
         }
     };
     let (source, target) = Server::pair(&[], &[]);
-    let options = LoadOptions::default();
+    let options = LoadOptions { rate: None, ..LoadOptions::default() };
     prepare(&source, &options).await;
     let daemon = Daemon::builder(&source, &target)
         .set("daemon.state_dir", disk.path().to_string_lossy().into_owned())

@@ -17,6 +17,9 @@ use crate::Server;
 const FILL_BATCH: u64 = 500;
 /// How far a client may fall behind the target rate and still catch up.
 const CATCH_UP: Duration = Duration::from_millis(200);
+/// The rate of a load that a test does not ask more of: what waits for nothing takes all processors from the tests
+/// beside it.
+const RATE: f64 = 200.0;
 const DEADLOCK: u16 = 1213;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
@@ -76,7 +79,7 @@ impl Default for LoadOptions {
             clients: 4,
             changes: 4,
             mix: Mix { index_update: 1, non_index_update: 1, delete_insert: 1 },
-            rate: None,
+            rate: Some(RATE),
             burst: None,
             accounts: 100,
             transfers_percent: 10,
