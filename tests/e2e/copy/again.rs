@@ -6,7 +6,7 @@ use std::time::Duration;
 use csa_tests::{Daemon, Load, LoadOptions, Proxy, Server, compare, eventually, prepare};
 use mysql_async::prelude::Queryable as _;
 
-use super::chunks::{Restless, restless_pair};
+use super::restless::{Restless, restless_pair};
 use super::{busy, copy_log, ends, ends_well, refused_with, start_copying};
 use crate::{DRAIN, wait_state};
 

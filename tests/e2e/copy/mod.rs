@@ -7,6 +7,7 @@ mod everything;
 mod moved;
 mod pace;
 mod privileges;
+mod restless;
 mod router;
 mod scale;
 mod server_facts;
