@@ -285,6 +285,29 @@ async fn keys_and_triggers_that_are_still_to_come_do_no_harm() {
     assert_eq!(target.value::<u8>(triggers).await, 1);
 }
 
+/// Between two rounds the channel makes and fills it, while rows of the table that is copied converge.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_created_from_others_meanwhile_is_filled() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &LoadOptions { tables: 1, rows: 20_000, ..busy() }).await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let table = ["--table", "sbtest.sbtest1", "--rows-per-second", "4000"];
+    let copying = start_copying(&daemon, &table);
+    let mut conn = target.conn().await;
+    eventually("a chunk is copied", DRAIN, async || {
+        let more = "SELECT COALESCE(SUM(rows_copied), 0) > 0 FROM csa.copy_range";
+        conn.query_first(more).await.unwrap_or_default() == Some(1)
+    })
+    .await;
+    source.exec("UPDATE sbtest.sbtest1 SET k = k + 1 WHERE id <= 10").await;
+    source.exec("CREATE TABLE sbtest.filled (PRIMARY KEY (id)) SELECT * FROM sbtest.sbtest1").await;
+    ends_well(copying, &daemon).await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 /// The next transaction is late all the time, and no reason to wait for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_delayed_channel_ends() {

@@ -88,6 +88,35 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
     compare(&source, &target).await;
 }
 
+/// They are in no chunk: the stream makes them, while rows of other tables converge.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_are_created_from_others_meanwhile_are_filled() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &LoadOptions { tables: 1, rows: 20_000, ..busy() }).await;
+    let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
+    let copying = start_copying(&daemon, &["--lanes", "1", "--rows-per-second", "8000"]);
+    let mut conn = target.conn().await;
+    eventually("a chunk is copied", DRAIN, async || {
+        let more = "SELECT COALESCE(SUM(rows_copied), 0) > 0 FROM csa.copy_range";
+        conn.query_first(more).await.unwrap_or_default() == Some(1)
+    })
+    .await;
+    for statement in [
+        "UPDATE sbtest.sbtest1 SET k = k + 1 WHERE id <= 10",
+        "CREATE TABLE sbtest.filled (PRIMARY KEY (id)) SELECT * FROM sbtest.sbtest1 WHERE id <= 1000",
+        "CREATE TABLE sbtest.keyless SELECT id, c FROM sbtest.sbtest1 WHERE id <= 10",
+        "UPDATE sbtest.filled SET k = 0 WHERE id <= 10",
+    ] {
+        source.exec(statement).await;
+    }
+    ends_well(copying, &daemon).await;
+    assert!(copy_log(&daemon).contains("in chunks"), "{}", copy_log(&daemon));
+    daemon.start_again();
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 /// The table is in no chunk, and was made before the copy began: the stream does not make it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_copy_with_other_rules_begins_again() {

@@ -46,11 +46,10 @@ pub(crate) fn group_of(transaction: AdmittedTransaction) -> Arc<Group> {
     })
 }
 
-/// Applies one group on a scripted target, and checks that it is committed once and counted once.
-async fn apply_on(target: &Scripted) {
+/// Returns options with short pauses and without retries.
+pub(crate) fn options() -> ApplierOptions {
     let millisecond = std::time::Duration::from_millis(1);
-    let environment = Environment::default();
-    let options = ApplierOptions {
+    ApplierOptions {
         converging: None,
         row_image: RowImageColumns::Full,
         standby: false,
@@ -63,8 +62,14 @@ async fn apply_on(target: &Scripted) {
         connect_retry: millisecond,
         connect_retry_max: millisecond,
         statement_bytes: ApplierOptions::STATEMENT_BYTES,
-        chance: environment.chance,
-    };
+        chance: Environment::default().chance,
+    }
+}
+
+/// Applies one group on a scripted target, and checks that it is committed once and counted once.
+async fn apply_on(target: &Scripted) {
+    let environment = Environment::default();
+    let options = options();
     let commits = Commits::new(Sequence::default(), GtidSet::new());
     let reachability = Reachability::default();
     let status =

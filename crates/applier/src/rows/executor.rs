@@ -30,6 +30,8 @@ pub(crate) struct RowExecutor {
     gtids: bool,
     /// Tables that are not transactional are written too.
     any_engine: bool,
+    /// See [`Self::for_created_table`].
+    is_created: bool,
     /// See [`FormatDescription::years_have_signs`]; of the format that was prepared last. For statements.
     years_have_signs: bool,
     tables: Arc<TargetTables>,
@@ -53,6 +55,7 @@ impl RowExecutor {
             statement_bytes: options.statement_bytes,
             gtids: options.statement_gtids,
             any_engine: false,
+            is_created: false,
             years_have_signs: false,
             tables,
             settings: SessionSettings::default(),
@@ -65,6 +68,12 @@ impl RowExecutor {
         Self { any_engine: true, ..self }
     }
 
+    /// Writes the rows of a table that the same transaction has created. Between the two the server takes no SET (3977),
+    /// and none is needed: the table was empty, and the statement's session is that of its rows.
+    pub(crate) fn for_created_table(self) -> Self {
+        Self { is_created: true, ..self }
+    }
+
     /// Sets the session up for rows of this format; call it outside of a transaction.
     pub(crate) async fn prepare(
         &mut self,
@@ -72,7 +81,14 @@ impl RowExecutor {
         format: &Arc<FormatDescription>,
     ) -> Result<()> {
         match self.executor {
-            Executor::RowImage => session.use_format(format, self.exec_mode).await,
+            Executor::RowImage => {
+                session.use_format(format, self.exec_mode).await?;
+                // Rows of tables that converge may have left the other mode.
+                if self.is_created && self.converging.is_some() {
+                    session.run(self.exec_mode.set()).await?;
+                }
+                Ok(())
+            }
             Executor::Sql => {
                 self.years_have_signs = format.years_have_signs();
                 session.use_statements(&dml::SESSION).await
@@ -151,6 +167,10 @@ impl RowExecutor {
         packet: &mut Opening,
         images: RowImages,
     ) -> Result<bool> {
+        if self.is_created {
+            packet.push_images(session, &RowImages { session: None, ..images });
+            return Ok(false);
+        }
         let Some(tables) = self.converging.clone() else {
             packet.push_images(session, &images);
             return Ok(false);
@@ -276,5 +296,57 @@ fn push_separator(statements: &mut Vec<u8>) {
 impl From<Refusal> for Error {
     fn from(Refusal { code, message }: Refusal) -> Self {
         Self::Rows { code, message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::binlog::EventType;
+    use csa_provider::test_util::{format_description, int_image, int_table_map, rows_event};
+
+    use super::*;
+    use crate::group::worker::tests::options;
+    use crate::server::scripted::Scripted;
+
+    fn images() -> RowImages {
+        let mut events = Vec::new();
+        int_table_map(7, "d", "t", 1).write_without_checksum(&mut events);
+        rows_event(EventType::WRITE_ROWS, 7, 1, &int_image(&[Some(1)]))
+            .write_without_checksum(&mut events);
+        let session = Some(Arc::new(SessionContext::default()));
+        RowImages { events, session, is_undone: false, rows_before: 0 }
+    }
+
+    /// Returns the statements for rows of `d.t`, and those before them.
+    async fn sent(make: impl FnOnce(RowExecutor) -> RowExecutor) -> (Vec<String>, Vec<String>) {
+        let scripted = Scripted::default();
+        let mut session = Session::connect(&scripted.target()).await.expect("connects");
+        let tables = ConvergingTables::new([("d".to_owned(), "t".to_owned())], []);
+        let options = ApplierOptions {
+            converging: Some(Arc::new(tables)),
+            executor: Executor::RowImage,
+            ..options()
+        };
+        let mut rows = make(RowExecutor::new(&options, Arc::default()));
+        let format = Arc::new(format_description());
+        // A second time on this session, whose mode earlier rows have changed.
+        rows.prepare(&mut session, &format).await.expect("prepared");
+        scripted.state().sent.clear();
+        rows.prepare(&mut session, &format).await.expect("prepared");
+        let before = std::mem::take(&mut scripted.state().sent);
+        rows.send(&mut session, None, images()).await.expect("sent");
+        (std::mem::take(&mut scripted.state().sent), before)
+    }
+
+    #[tokio::test]
+    async fn between_the_creation_of_a_table_and_its_rows_nothing_is_set() {
+        let (rows, before) = sent(RowExecutor::for_created_table).await;
+        assert!(rows.len() == 1 && rows[0].starts_with("BINLOG '"), "{rows:?}");
+        assert!(!rows[0].contains("SET "), "{rows:?}");
+        assert_eq!(before, [ExecMode::Strict.set()]);
+        // Elsewhere rows of this table need another mode, and their session.
+        let (rows, _) = sent(|rows| rows).await;
+        let mode = ExecMode::Idempotent.set();
+        assert!(rows[0].starts_with(&mode) && rows[0].contains("SET NAMES"), "{rows:?}");
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct ScriptedState {
     pub(crate) executed: String,
     /// Statements that create something.
     pub(crate) created: u32,
+    /// The packets of statements so far.
+    pub(crate) sent: Vec<String>,
     /// It has all of our tables.
     pub(crate) has_tables: bool,
     /// The fates of the COMMITs to come; those after them succeed.
@@ -157,6 +159,9 @@ impl Connection {
             _ if query.contains("information_schema.tables") => {
                 &[if state.has_tables { "1" } else { "0" }]
             }
+            "SHOW SESSION VARIABLES LIKE 'default_collation_for_utf8mb4'" => {
+                &["default_collation_for_utf8mb4", "utf8mb4_0900_ai_ci"]
+            }
             _ if query.contains("server_uuid") => &[&server, &holder.to_string()],
             _ if query.contains("GET_LOCK(") => &["1"],
             _ if query.ends_with("FOR UPDATE") => &[&state.executed, &Scripted::EPOCH.to_string()],
@@ -177,6 +182,7 @@ impl TargetLink for Connection {
         statements: &'a [u8],
     ) -> Pending<'a, std::result::Result<(), LinkError>> {
         self.sent = String::from_utf8_lossy(statements).into_owned();
+        self.state.lock().sent.push(self.sent.clone());
         Box::pin(async { Ok(()) })
     }
 

@@ -62,9 +62,8 @@ pub(super) async fn execute(
         return Err(by_hand(&statement.gtid, statement.under_gtid, &why));
     }
     if statement.has_rows() {
-        may_create_with_rows(session, statement).await?;
         // Before gtid_next is set below, because it leaves AUTOMATIC there.
-        rows.prepare(session, group.format()).await?;
+        rows = ready_for_rows(session, group, statement, rows).await?;
     }
     if statement.xid.is_some() {
         detach_on_prepare(session, statement).await?;
@@ -195,12 +194,24 @@ fn may_have_rows(statement: &SourceStatement, rows: &RowExecutor, vendor: Vendor
     Err(Error::Unsupported { gtid: statement.gtid.clone(), what: what.to_owned() })
 }
 
+/// Returns the executor, and a session that is set up for the rows that follow the statement.
+async fn ready_for_rows(
+    session: &mut Session,
+    group: &Group,
+    statement: &SourceStatement,
+    mut rows: RowExecutor,
+) -> Result<RowExecutor> {
+    if matches!(statement.kind, Statement::CreateTableStartTransaction) {
+        may_create_with_rows(session, statement).await?;
+        rows = rows.for_created_table();
+    }
+    rows.prepare(session, group.format()).await?;
+    Ok(rows)
+}
+
 /// Refuses CREATE TABLE … SELECT on a server without a binary log, which gives the GTID to the empty table: the
 /// rows that follow fail with error 1837 (MySQL 9.7.4).
 async fn may_create_with_rows(session: &mut Session, statement: &SourceStatement) -> Result<()> {
-    if !matches!(statement.kind, Statement::CreateTableStartTransaction) {
-        return Ok(());
-    }
     let logs: Option<bool> = session.setting("SELECT @@GLOBAL.log_bin").await?;
     if logs != Some(false) {
         return Ok(());
