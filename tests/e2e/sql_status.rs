@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csa_tests::{Daemon, Guide, Server, eventually};
+use csa_tests::{Daemon, Guide, Server, compare, eventually};
 
 use crate::{DRAIN, wait_state};
 
@@ -102,6 +102,20 @@ async fn a_lock_on_the_row_holds_nothing_up() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(daemon.status()["channels"][0]["state"], "running");
     drop(lock);
+}
+
+/// Such rows are written on the session that writes the row, and leave their own time there.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_stays_fresh_after_rows_of_another_engine() {
+    let (source, target) = pair().await;
+    source.exec("CREATE TABLE shop.other (id INT PRIMARY KEY) ENGINE=MyISAM").await;
+    let daemon = Daemon::builder(&source, &target).start();
+    source.exec("INSERT INTO shop.other VALUES (1)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    // Until the time of the rows is no longer fresh.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    eventually("a fresh row", DRAIN, async || text(&target, FRESH).await == "1").await;
+    compare(&source, &target).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,6 +21,9 @@ const NO_DIR_IN_CREATE: u64 = 1 << 7;
 /// The number is the same in every version, and in MariaDB.
 pub(crate) const UTF8MB4_GENERAL_CI: u16 = 45;
 
+/// Lets the clock run again, which stands still in a session that was given a time.
+pub(crate) const NOW: &str = "SET SESSION timestamp=DEFAULT";
+
 /// Resets settings that would change the meaning of our own statements.
 pub(crate) const DEFAULTS: &str = "SET SESSION timestamp=DEFAULT, foreign_key_checks=1, \
      unique_checks=1, sql_auto_is_null=0, sql_mode='', time_zone='+00:00', lc_time_names='en_US'";

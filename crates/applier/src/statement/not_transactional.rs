@@ -31,7 +31,7 @@ use crate::server::as_source;
 use crate::server::definitions::tables::TargetTables;
 use crate::server::retry_pause;
 use crate::server::session::Session;
-use crate::statement::progress;
+use crate::statement::{context, progress};
 
 /// Returns the group's one transaction, in the form that the statement executor takes.
 pub(super) fn read(group: &Group) -> Result<SourceStatement> {
@@ -113,6 +113,7 @@ impl Parts {
         let mut rows = RowExecutor::new(&self.options, Arc::clone(&self.tables)).for_any_engine();
         let session = keeper.session();
         rows.prepare(session, group.format()).await?;
+        let takes_images = rows.takes_row_images();
         // Before the entry: a refusal here has begun nothing.
         let whole = match under_source {
             true => Some(one_statement(session, group, &rows, &self.tables, gtid).await?),
@@ -138,6 +139,10 @@ impl Parts {
         // If the link is lost here, the entry stays, and the next attempt finds it half done.
         session.run("ROLLBACK").await?;
         session.leave_now().await?;
+        if takes_images {
+            // BINLOG leaves the time of its last event, and the channel's own tables have times by this session's clock.
+            session.run(context::NOW).await?;
+        }
         if under_source {
             session.run(as_source::AUTOMATIC).await?;
             session.log(false).await?;
