@@ -192,6 +192,18 @@ impl History {
         self
     }
 
+    /// The first definition ended with an error on the source, which logs it because it has changed something.
+    pub(crate) fn with_error(mut self, code: u16) -> Self {
+        /// After the thread, the time and the length of the database's name.
+        const ERROR_CODE: usize = 9;
+        let first = self.transactions.iter_mut().find(|one| one.is_definition());
+        let query = first.and_then(|first| first.events.last_mut()).expect("a definition");
+        let mut body = query.body().to_vec();
+        body[ERROR_CODE..ERROR_CODE + 2].copy_from_slice(&code.to_le_bytes());
+        *query = event(EventType::QUERY, &body);
+        self
+    }
+
     /// A transaction as a source logs it, first committed at `original`, and there at `immediate`.
     pub(crate) fn logged(&self, index: usize, original: u64, immediate: u64) -> Vec<RawEvent> {
         let transaction = &self.transactions[index];

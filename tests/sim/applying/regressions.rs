@@ -7,7 +7,7 @@ use csa_scheduler::group::GroupLimits;
 
 use super::daemon::Settings;
 use super::*;
-use crate::target::{Crash, Faults, Observer, State, Transit};
+use crate::target::{Crash, Faults, Observer, Run, State, Transit};
 
 /// Cuts the answer to the COMMIT that ends a statement without a GTID.
 #[derive(Debug, Default)]
@@ -34,21 +34,75 @@ impl Faults for CutAfterStatements {
 /// It was executed a second time: its entry in `csa.statement` was gone with the COMMIT.
 #[tokio::test(start_paused = true)]
 async fn a_statement_is_not_repeated_after_the_answer_to_its_last_commit_is_lost() {
-    let fits = |world: &World| definitions(&world.history) > 3 && !world.settings.has_branches;
-    let mut worlds = (0..).map(|seed| World::new(Case::of(seed), Mood::Calm));
-    let world = worlds.find(fits).expect("one");
+    let world = world_of_definitions();
     let oracle = Oracle::new(Arc::clone(&world.history), true);
     let server = Server::new(TARGET, 0, CutAfterStatements::default(), oracle);
     server.provision(&TABLES);
-    let settings = Settings {
-        gtids: TargetGtids::Own,
-        statement_gtids: false,
-        in_order: true,
-        ..world.settings.clone()
-    };
-    daemon::run(&server, &world.history, "one", &settings).await.expect("applied");
+    daemon::run(&server, &world.history, "one", &world.statements_by(false))
+        .await
+        .expect("applied");
     let applied = server.with_state(oracle::applied);
     assert_eq!(applied, Some(world.history.transactions.len()));
+}
+
+/// Beginnings of statements that come one after the other, each with the error with which the server refuses it.
+#[derive(Debug)]
+struct RefusedInTurn(&'static [(&'static [&'static str], Option<u16>)]);
+
+impl Faults for RefusedInTurn {
+    fn statement(&mut self, statement: &str) -> Run {
+        let Some(((beginnings, code), rest)) = self.0.split_first() else { return Run::Normally };
+        if !beginnings.iter().any(|beginning| statement.starts_with(beginning)) {
+            return Run::Normally;
+        }
+        self.0 = rest;
+        code.map_or(Run::Normally, Run::Fail)
+    }
+}
+
+/// Those of the history.
+const DEFINITION: &[&str] = &["CREATE TABLE extra", "DROP TABLE extra", "ALTER TABLE log"];
+const CHECKPOINT: &[&str] = &["UPDATE csa.checkpoint"];
+
+/// Returns the error of a channel whose first definition has ended with one on the source, and without one here.
+async fn told_of_the_source(statement_gtids: bool, faults: impl Faults + 'static) -> String {
+    let world = world_of_definitions();
+    let history = Arc::new(History::of(world.case, world.settings.kinds()).with_error(1051));
+    let server = Server::new(TARGET, 0, faults, Oracle::new(Arc::clone(&history), true));
+    server.provision(&TABLES);
+    let settings = world.statements_by(statement_gtids);
+    let outcome = daemon::run(&server, &history, "one", &settings).await;
+    outcome.expect_err("the contents may differ").to_string()
+}
+
+/// The attempt that wrote the checkpoint did not know how the statement had ended, and the channel went on.
+#[tokio::test(start_paused = true)]
+async fn an_error_that_only_the_source_had_is_told_by_a_later_attempt_too() {
+    let locked = RefusedInTurn(&[(DEFINITION, None), (CHECKPOINT, Some(1205))]);
+    let deadlock = RefusedInTurn(&[(DEFINITION, None), (CHECKPOINT, Some(1213))]);
+    for said in [
+        told_of_the_source(true, NoFaults).await,
+        told_of_the_source(true, locked).await,
+        told_of_the_source(true, deadlock).await,
+        told_of_the_source(false, CutAfterStatements::default()).await,
+    ] {
+        assert!(said.contains("ended with error 1051 on the source"), "{said}");
+    }
+}
+
+/// Returns a world with some definitions, and nothing that needs GTIDs on the target.
+fn world_of_definitions() -> World {
+    let fits = |world: &World| definitions(&world.history) > 3 && !world.settings.has_branches;
+    let mut worlds = (0..).map(|seed| World::new(Case::of(seed), Mood::Calm));
+    worlds.find(fits).expect("one")
+}
+
+impl World {
+    /// Returns its settings on a target where statements run under their GTIDs or not.
+    fn statements_by(&self, statement_gtids: bool) -> Settings {
+        let gtids = TargetGtids::Own;
+        Settings { gtids, statement_gtids, in_order: true, ..self.settings.clone() }
+    }
 }
 
 fn definitions(history: &History) -> usize {

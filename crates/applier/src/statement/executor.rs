@@ -15,6 +15,7 @@ use csa_scheduler::group::Group;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
+use super::attempts::Attempts;
 use super::execution::{execute, leave};
 use super::failure::{Failure, named};
 use super::next_steps::{by_hand, ended_otherwise};
@@ -131,14 +132,15 @@ impl StatementExecutor {
         let mut retries = 0;
         let mut conflicts = retry_pause::conflicts();
         let mut backoff = self.parts.options.backoff();
-        let mut may_be_committed = false;
+        let mut attempts = Attempts::default();
         loop {
-            let error = match self.attempt(keeper, group, statement, may_be_committed).await {
-                Ok(missing) => {
+            let error = match self.attempt(keeper, group, statement, &mut attempts).await {
+                Ok(()) => {
                     keeper.reached();
                     // The statement and its checkpoint are committed, so the next start is after it. The
                     // server's own applier stops here, too (ER_INCONSISTENT_ERROR).
-                    return missing
+                    return attempts
+                        .missing
                         .map_or(Ok(()), |code| Err(ended_otherwise(&statement.gtid, code)));
                 }
                 Err(failure) => Error::from(failure),
@@ -162,7 +164,7 @@ impl StatementExecutor {
                 // entry shows.
                 ErrorClass::Unavailable => {
                     debug!(gtid = %statement.gtid, %error, "waiting for the target");
-                    may_be_committed = true;
+                    attempts.may_be_committed = true;
                     keeper.wait_and_regain(&error, &mut backoff).await?;
                 }
                 _ => {
@@ -182,17 +184,17 @@ impl StatementExecutor {
         }
     }
 
-    /// Attempts the statement; with `may_be_committed` an earlier attempt got no answer.
+    /// Attempts the statement, or what earlier attempts have left to do.
     async fn attempt(
         &self,
         keeper: &mut Keeper,
         group: &Arc<Group>,
         statement: &SourceStatement,
-        may_be_committed: bool,
-    ) -> std::result::Result<Option<u16>, Failure> {
+        attempts: &mut Attempts,
+    ) -> std::result::Result<(), Failure> {
         let is_announced =
             *group.verdict() == Verdict::NotTransactional || !self.parts.options.statement_gtids;
-        if is_announced && may_be_committed {
+        if is_announced && attempts.may_be_committed {
             // The COMMIT that wrote the checkpoint has removed the entry, so without this the next attempt
             // would take it for one that was not begun.
             let committed = group.transactions.first().map(|first| &first.relayed.header.gtid);
@@ -200,21 +202,20 @@ impl StatementExecutor {
                 && !is_planted(Bug::LostAnswerRepeatsStatement)
                 && keeper.has_committed(gtid).await?
             {
-                return Ok(None);
+                return Ok(());
             }
         }
         if *group.verdict() == Verdict::NotTransactional {
-            return self.parts.write_group(keeper, group, &statement.gtid).await.map(|()| None);
+            return self.parts.write_group(keeper, group, &statement.gtid).await;
         }
         if is_announced {
-            return self.attempt_announced(keeper, group, statement).await;
+            return self.attempt_announced(keeper, group, statement, attempts).await;
         }
         let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
         let patience = self.patience();
         let session = keeper.session();
-        let mut missing = None;
         let hidden = self.parts.target.gtids.hides_bookkeeping();
-        let is_assumed = may_be_committed
+        let is_assumed = attempts.may_be_committed
             && matches!(statement.kind, Statement::Xa(_))
             && is_planted(Bug::LostAnswerEndsXa);
         if is_assumed || session.has_executed(&statement.gtid).await? {
@@ -234,13 +235,11 @@ impl StatementExecutor {
                 outcome = execute(session, group, statement, rows, patience) => outcome,
                 never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
+            attempts.note(&outcome);
             // Before the outcome is looked at: a failed statement leaves the source's session, too.
             leave(session, true).await?;
             let outcome = match outcome {
-                Ok(found) => {
-                    missing = found;
-                    consume_unused(session, &statement.gtid).await.map_err(Failure::Own)
-                }
+                Ok(_) => consume_unused(session, &statement.gtid).await.map_err(Failure::Own),
                 Err(error) => Err(Failure::Statement(error)),
             };
             // Before it is looked at, again: the session's later writes of the checkpoint must not get GTIDs
@@ -252,7 +251,7 @@ impl StatementExecutor {
         }
         // A crash before this finds the GTID in gtid_executed, and only this is left to do.
         keeper.write_checkpoint(group.sequence, &group.executed_after).await?;
-        Ok(missing)
+        Ok(())
     }
 
     /// Returns the seconds that a definition waits for its tables. A daemon that stands by can't tell a
@@ -271,9 +270,9 @@ impl StatementExecutor {
         keeper: &mut Keeper,
         group: &Arc<Group>,
         statement: &SourceStatement,
-    ) -> std::result::Result<Option<u16>, Failure> {
+        attempts: &mut Attempts,
+    ) -> std::result::Result<(), Failure> {
         let channel = self.parts.options.channel.clone();
-        let mut missing = None;
         let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
         let patience = self.patience();
         let session = keeper.session();
@@ -291,20 +290,21 @@ impl StatementExecutor {
                 outcome = execute(session, group, statement, rows, patience) => outcome,
                 never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
+            attempts.note(&outcome);
             leave(session, false).await?;
             if outcome.is_err() {
                 // `leave` succeeded, so the server still answers: the statement failed and had no
                 // effect.
                 session.run(intent::withdraw(&channel)).await?;
             }
-            missing = outcome.map_err(Failure::Statement)?;
+            outcome.map_err(Failure::Statement)?;
         }
         keeper.session().run("BEGIN").await?;
         keeper.write_checkpoint(group.sequence, &group.executed_after).await?;
         let session = keeper.session();
         session.run(intent::withdraw(&channel)).await?;
         session.run("COMMIT").await?;
-        Ok(missing)
+        Ok(())
     }
 }
 

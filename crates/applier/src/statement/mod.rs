@@ -1,5 +1,6 @@
 //! Transactions of one statement, executed alone on the session that holds the channel's lock.
 
+mod attempts;
 mod context;
 mod differences;
 mod execution;
