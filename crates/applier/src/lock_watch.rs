@@ -25,7 +25,8 @@ const GAP: Duration = Duration::from_secs(6);
 const LOGGED: Duration = Duration::from_secs(5);
 
 /// Shows in `status` what the channel waits for, until dropped. Once `stop` is cancelled, a statement that
-/// waits for a lock is interrupted: nothing of it is done, and it is executed again after the next start.
+/// waits for a lock is interrupted: nothing of it is done, and it is executed again after the next start. One that has
+/// had its effect, and only lacks its checkpoint, is let wait.
 pub(crate) async fn watch(
     target: &Target,
     status: &ApplierStatus,
@@ -121,7 +122,7 @@ impl Watch<'_> {
         if had_holders && found.holders.is_empty() {
             return Ok(None);
         }
-        if is_stopping && work.is_statement {
+        if is_stopping && work.may_be_interrupted {
             info!(connection, lock = found.lock, what = work.what, "stopping: its wait is ended");
             session.run(format!("KILL QUERY {connection}")).await?;
         }

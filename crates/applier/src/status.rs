@@ -122,6 +122,8 @@ pub struct StatementView {
     pub since: Instant,
     /// The target's number of the connection, once it is being executed.
     pub connection: Option<u32>,
+    /// A stop may end its wait for a lock: nothing of it is done then, or the next start finds out what is.
+    pub(crate) may_be_interrupted: bool,
     /// The work that the target's `events_stages_current` reports, where that is enabled
     /// (<https://dev.mysql.com/doc/refman/en/monitor-alter-table-performance-schema.html>).
     pub work_completed: Option<u64>,
@@ -279,11 +281,10 @@ impl ApplierStatus {
     /// Returns the statement that is being executed, or the group whose turn it is.
     pub(crate) fn oldest_work(&self) -> Option<Work> {
         let statement = self.view.lock().statement.clone();
-        let Some(StatementView { gtid, statement, since, connection, .. }) = statement else {
-            return self.sessions.oldest_work();
-        };
+        let Some(view) = statement else { return self.sessions.oldest_work() };
+        let StatementView { gtid, statement, since, connection, may_be_interrupted, .. } = view;
         let what = format!("{statement} of transaction {gtid}");
-        Some(Work { what, connection, since, is_statement: true })
+        Some(Work { what, connection, since, may_be_interrupted })
     }
 
     /// The target's numbers of connections that have work.
@@ -330,6 +331,7 @@ impl ApplierStatus {
             statement,
             since: Instant::now(),
             connection: None,
+            may_be_interrupted: true,
             work_completed: None,
             work_estimated: None,
         });
@@ -338,6 +340,13 @@ impl ApplierStatus {
     pub(crate) fn statement_begun(&self, connection: u32) {
         if let Some(statement) = self.view.lock().statement.as_mut() {
             statement.connection = Some(connection);
+        }
+    }
+
+    /// See [`StatementView::may_be_interrupted`].
+    pub(crate) fn may_interrupt_statement(&self, may: bool) {
+        if let Some(statement) = self.view.lock().statement.as_mut() {
+            statement.may_be_interrupted = may;
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use csa_tests::{Compare, Compared, Daemon, Server, compare, eventually};
+use mysql_async::Conn;
 use mysql_async::prelude::Queryable as _;
 
 use super::{Pair, run};
@@ -283,6 +284,58 @@ async fn rows_that_may_be_half_written_are_for_the_operator_to_decide() {
     compare(source, target).await;
 }
 
+/// The number of the session that waits to remove an entry, or 0.
+const REMOVAL: &str = "SELECT COALESCE(MAX(id), 0) FROM information_schema.processlist \
+     WHERE info LIKE 'DELETE FROM csa.statement%'";
+
+/// Writes a row of `c.m`, whose entry another session then has locked. It is removed in the transaction that writes the
+/// checkpoint, after it.
+async fn with_locked_entry(source: &Server, target: &Server, id: u32) -> Conn {
+    let mut table = target.conn().await;
+    table.query_drop("LOCK TABLES c.m READ").await.expect("locks");
+    source.exec(&format!("INSERT INTO c.m VALUES ({id})")).await;
+    eventually("the entry of the rows", DRAIN, async || {
+        target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await == 1
+    })
+    .await;
+    let mut entry = target.conn().await;
+    entry.query_drop("BEGIN").await.expect("begins");
+    entry.query_drop("SELECT * FROM csa.statement FOR UPDATE").await.expect("locks");
+    table.query_drop("UNLOCK TABLES").await.expect("unlocks");
+    eventually("the removal of the entry", DRAIN, async || target.value::<u64>(REMOVAL).await != 0)
+        .await;
+    entry
+}
+
+/// The rows are there, and the daemon knows that: whoever holds their entry, it waits, and so does a stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_after_rows_of_another_engine_leaves_no_doubt_about_them() {
+    /// Longer than the `innodb_lock_wait_timeout` of the daemon's sessions.
+    const ROW_TIMEOUT: Duration = Duration::from_secs(13);
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = Daemon::builder(&source, &target).set("applier.transaction_retries", 0).start();
+    source.exec("CREATE DATABASE c; CREATE TABLE c.m (id INT PRIMARY KEY) ENGINE=MyISAM").await;
+    // Makes the daemon create the table of entries.
+    source.exec("INSERT INTO c.m VALUES (0)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let mut entry = with_locked_entry(&source, &target, 1).await;
+    tokio::time::sleep(ROW_TIMEOUT).await;
+    entry.query_drop("ROLLBACK").await.expect("gives it up");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let mut entry = with_locked_entry(&source, &target, 2).await;
+    let release = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        entry.query_drop("ROLLBACK").await.expect("gives it up");
+    });
+    tokio::task::block_in_place(|| daemon.commanded(&["stop"]));
+    release.await.expect("released");
+    daemon.commanded(&["restart"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    wait_state(&daemon, 0, "running").await;
+    let compared = Compare::contents().run(&source, &target).await.expect("equal");
+    assert_eq!(compared.rows, 3);
+}
+
 /// Under the source's GTID the row for readers is compared after each outage. It is written in a
 /// transaction that may not be committed.
 #[tokio::test(flavor = "multi_thread")]
@@ -297,23 +350,8 @@ async fn a_session_that_is_lost_before_a_checkpoint_is_committed_loses_nothing()
     // Makes the daemon create the table of entries.
     source.exec("INSERT INTO c.m VALUES (0)").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
-    let mut table = target.conn().await;
-    table.query_drop("LOCK TABLES c.m READ").await.expect("locks");
-    source.exec("INSERT INTO c.m VALUES (1)").await;
-    eventually("the entry of the rows", DRAIN, async || {
-        target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await == 1
-    })
-    .await;
-    // The entry is removed in the transaction that writes the checkpoint, after it.
-    let mut entry = target.conn().await;
-    entry.query_drop("BEGIN").await.expect("begins");
-    entry.query_drop("SELECT * FROM csa.statement FOR UPDATE").await.expect("locks");
-    table.query_drop("UNLOCK TABLES").await.expect("unlocks");
-    let waiting = "SELECT COALESCE(MAX(id), 0) FROM information_schema.processlist \
-                   WHERE info LIKE 'DELETE FROM csa.statement%'";
-    eventually("the removal of the entry", DRAIN, async || target.value::<u64>(waiting).await != 0)
-        .await;
-    let id: u64 = target.value(waiting).await;
+    let mut entry = with_locked_entry(&source, &target, 1).await;
+    let id: u64 = target.value(REMOVAL).await;
     target.exec(&format!("KILL {id}")).await;
     entry.query_drop("ROLLBACK").await.expect("gives it up");
     daemon.wait_drained(&source, &target, DRAIN).await;

@@ -63,6 +63,8 @@ impl Faults for RefusedInTurn {
 /// Those of the history.
 const DEFINITION: &[&str] = &["CREATE TABLE extra", "DROP TABLE extra", "ALTER TABLE log"];
 const CHECKPOINT: &[&str] = &["UPDATE csa.checkpoint"];
+const ENTRY: &[&str] = &["DELETE FROM csa.statement"];
+const COMMIT: &[&str] = &["COMMIT"];
 
 /// Returns the error of a channel whose first definition has ended with one on the source, and without one here.
 async fn told_of_the_source(statement_gtids: bool, faults: impl Faults + 'static) -> String {
@@ -85,8 +87,35 @@ async fn an_error_that_only_the_source_had_is_told_by_a_later_attempt_too() {
         told_of_the_source(true, locked).await,
         told_of_the_source(true, deadlock).await,
         told_of_the_source(false, CutAfterStatements::default()).await,
+        told_of_the_source(false, RefusedInTurn(&[(DEFINITION, None), (ENTRY, Some(1205))])).await,
     ] {
         assert!(said.contains("ended with error 1051 on the source"), "{said}");
+    }
+}
+
+/// The next attempt found the entry in `csa.statement`, and asked whether the statement had taken effect.
+#[tokio::test(start_paused = true)]
+async fn a_lock_beside_a_statement_leaves_no_doubt_about_its_effect() {
+    for refused in [
+        &[(DEFINITION, None), (CHECKPOINT, Some(1205))],
+        &[(DEFINITION, None), (CHECKPOINT, Some(1213))],
+        // A stop may end the first wait.
+        &[(DEFINITION, None), (CHECKPOINT, Some(1317))],
+        &[(DEFINITION, None), (ENTRY, Some(1205))],
+        &[(DEFINITION, None), (COMMIT, Some(1213))],
+        // It has no effect, and its entry is still to be removed.
+        &[(DEFINITION, Some(1205)), (ENTRY, Some(1205))],
+        &[(DEFINITION, Some(1213)), (ENTRY, Some(1213))],
+    ] {
+        let world = world_of_definitions();
+        let oracle = Oracle::new(Arc::clone(&world.history), true);
+        let server = Server::new(TARGET, 0, RefusedInTurn(refused), oracle);
+        server.provision(&TABLES);
+        let settings = world.statements_by(false);
+        let applied = daemon::run(&server, &world.history, "one", &settings).await;
+        applied.unwrap_or_else(|error| panic!("{refused:?}: {error}"));
+        let applied = server.with_state(oracle::applied);
+        assert_eq!(applied, Some(world.history.transactions.len()), "{refused:?}");
     }
 }
 

@@ -120,8 +120,8 @@ pub(crate) struct Work {
     pub(crate) connection: Option<u32>,
     /// The time since which it has not come further.
     pub(crate) since: Instant,
-    /// A statement that commits implicitly, which nothing but its end or a kill ends.
-    pub(crate) is_statement: bool,
+    /// A statement that commits implicitly, whose wait for a lock may end when the channel is stopped.
+    pub(crate) may_be_interrupted: bool,
 }
 
 /// Shorter states are not shown on the timeline.
@@ -299,7 +299,7 @@ impl Sessions {
             what: format!("transaction {}", first.group.span().0),
             connection: first.view.connection.filter(|_| executes),
             since: first.view.since,
-            is_statement: false,
+            may_be_interrupted: false,
         })
     }
 

@@ -1,6 +1,18 @@
-//! The knowledge that one attempt at a statement leaves to the next. Pure.
+//! The knowledge that one attempt at a statement, or at rows that can't be rolled back, leaves to the next. Pure.
 
 use crate::error::Result;
+
+/// The effect on a target that does not record it together with the source's GTID.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// The entry in `csa.statement` says whether anything was begun.
+    #[default]
+    Unknown,
+    /// It failed and changed nothing. Its entry is still to be removed.
+    Nothing,
+    /// It is there. The checkpoint is still to be written.
+    Whole,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
@@ -9,6 +21,7 @@ pub(super) struct Attempts {
     /// The error with which the statement ended on the source, if it ended without one here. Only the attempt that
     /// executes it learns that, and a later one may be left to write the checkpoint.
     pub(super) missing: Option<u16>,
+    pub(super) effect: Effect,
 }
 
 impl Attempts {
@@ -16,6 +29,40 @@ impl Attempts {
     pub(super) fn note(&mut self, outcome: &Result<Option<u16>>) {
         if let Ok(missing) = outcome {
             self.missing = *missing;
+        }
+    }
+
+    /// Returns true if only the channel's own tables are still to be written, and the next start would not know that, or
+    /// not all of it. So a lock that is in the way is waited for, also by a stop.
+    pub(super) fn is_decided(&self) -> bool {
+        self.effect != Effect::Unknown || self.missing.is_some()
+    }
+
+    /// The session was lost, and its server may have lost what it had done.
+    pub(super) fn lost(&mut self) {
+        self.may_be_committed = true;
+        self.effect = Effect::Unknown;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_effect_is_known_as_long_as_the_session_lives() {
+        for (effect, missing, is_decided, after_loss) in [
+            (Effect::Unknown, None, false, false),
+            (Effect::Nothing, None, true, false),
+            (Effect::Whole, None, true, false),
+            (Effect::Whole, Some(1051), true, true),
+        ] {
+            let mut attempts = Attempts { effect, missing, ..Attempts::default() };
+            assert_eq!(attempts.is_decided(), is_decided, "{effect:?}");
+            attempts.lost();
+            assert_eq!((attempts.effect, attempts.may_be_committed), (Effect::Unknown, true));
+            // Whatever became of the effect, the target's GTIDs or checkpoint may show it later.
+            assert_eq!(attempts.is_decided(), after_loss, "{effect:?}");
         }
     }
 }

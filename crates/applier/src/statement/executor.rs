@@ -15,7 +15,7 @@ use csa_scheduler::group::Group;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use super::attempts::Attempts;
+use super::attempts::{Attempts, Effect};
 use super::execution::{execute, leave};
 use super::failure::{Failure, named};
 use super::next_steps::{by_hand, ended_otherwise};
@@ -134,6 +134,7 @@ impl StatementExecutor {
         let mut backoff = self.parts.options.backoff();
         let mut attempts = Attempts::default();
         loop {
+            self.parts.status.may_interrupt_statement(!attempts.is_decided());
             let error = match self.attempt(keeper, group, statement, &mut attempts).await {
                 Ok(()) => {
                     keeper.reached();
@@ -145,16 +146,19 @@ impl StatementExecutor {
                 }
                 Err(failure) => Error::from(failure),
             };
-            if stop.is_cancelled() && (error.is_lock_timeout() || error.is_interrupted()) {
+            let is_decided = attempts.is_decided();
+            let has_waited = error.is_lock_timeout() || error.is_interrupted();
+            if stop.is_cancelled() && has_waited && !is_decided {
                 return Err(Error::Stopping);
             }
+            let may_retry = is_decided || retries < self.parts.options.transaction_retries;
             match error.class() {
                 // Not counted: whoever holds it, a replica would wait as long as it takes.
                 ErrorClass::Retry if error.is_lock_timeout() => {
                     self.parts.status.lock_timeout();
                     debug!(gtid = %statement.gtid, %error, "waiting for the lock again");
                 }
-                ErrorClass::Retry if retries < self.parts.options.transaction_retries => {
+                class if may_retry && (class == ErrorClass::Retry || is_decided && has_waited) => {
                     retries += 1;
                     self.parts.status.retried();
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
@@ -164,7 +168,7 @@ impl StatementExecutor {
                 // entry shows.
                 ErrorClass::Unavailable => {
                     debug!(gtid = %statement.gtid, %error, "waiting for the target");
-                    attempts.may_be_committed = true;
+                    attempts.lost();
                     keeper.wait_and_regain(&error, &mut backoff).await?;
                 }
                 _ => {
@@ -204,9 +208,6 @@ impl StatementExecutor {
             {
                 return Ok(());
             }
-        }
-        if *group.verdict() == Verdict::NotTransactional {
-            return self.parts.write_group(keeper, group, &statement.gtid).await;
         }
         if is_announced {
             return self.attempt_announced(keeper, group, statement, attempts).await;
@@ -264,7 +265,7 @@ impl StatementExecutor {
         }
     }
 
-    /// Executes a statement on a target that does not record the source's GTID with it.
+    /// Does what is left of a statement, or of rows, that the target does not record with the source's GTID.
     async fn attempt_announced(
         &self,
         keeper: &mut Keeper,
@@ -272,38 +273,59 @@ impl StatementExecutor {
         statement: &SourceStatement,
         attempts: &mut Attempts,
     ) -> std::result::Result<(), Failure> {
-        let channel = self.parts.options.channel.clone();
+        let gtid = &statement.gtid;
+        if attempts.effect == Effect::Nothing {
+            keeper.session().run(intent::withdraw(&self.parts.options.channel)).await?;
+            attempts.effect = Effect::Unknown;
+        }
+        if attempts.effect == Effect::Unknown {
+            match group.verdict() {
+                Verdict::NotTransactional => {
+                    self.parts.write_group(keeper, group, gtid, &mut attempts.effect).await?;
+                }
+                _ => self.execute_announced(keeper, group, statement, attempts).await?,
+            }
+        }
+        self.parts.conclude(keeper, group, gtid).await.map_err(Failure::Own)
+    }
+
+    /// Executes a statement, unless an operator says that it took effect.
+    async fn execute_announced(
+        &self,
+        keeper: &mut Keeper,
+        group: &Arc<Group>,
+        statement: &SourceStatement,
+        attempts: &mut Attempts,
+    ) -> std::result::Result<(), Failure> {
+        let channel = &self.parts.options.channel;
         let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
         let patience = self.patience();
         let session = keeper.session();
         let executed = &group.executed_after;
-        let known = intent::find(session, &channel, &statement.gtid, executed).await?;
-        if known == Intent::None {
-            if let Some(refusal) = &statement.refusal {
-                return Err(Failure::Statement(by_hand(&statement.gtid, false, refusal)));
-            }
-            // Committed first: a crash until the COMMIT below finds the entry, and the operator decides.
-            session.run(intent::announce(&channel, &statement.gtid)).await?;
-            let connection = session.id();
-            let outcome = tokio::select! {
-                biased;
-                outcome = execute(session, group, statement, rows, patience) => outcome,
-                never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
-            };
-            attempts.note(&outcome);
-            leave(session, false).await?;
-            if outcome.is_err() {
-                // `leave` succeeded, so the server still answers: the statement failed and had no
-                // effect.
-                session.run(intent::withdraw(&channel)).await?;
-            }
-            outcome.map_err(Failure::Statement)?;
+        if intent::find(session, channel, &statement.gtid, executed).await? == Intent::Executed {
+            return Ok(());
         }
-        keeper.session().run("BEGIN").await?;
-        keeper.write_checkpoint(group.sequence, &group.executed_after).await?;
-        let session = keeper.session();
-        session.run(intent::withdraw(&channel)).await?;
-        session.run("COMMIT").await?;
+        if let Some(refusal) = &statement.refusal {
+            return Err(Failure::Statement(by_hand(&statement.gtid, false, refusal)));
+        }
+        // Committed first: a crash until the checkpoint is written finds the entry, and the operator decides.
+        session.run(intent::announce(channel, &statement.gtid)).await?;
+        let connection = session.id();
+        let outcome = tokio::select! {
+            biased;
+            outcome = execute(session, group, statement, rows, patience) => outcome,
+            never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
+        };
+        attempts.note(&outcome);
+        leave(session, false).await?;
+        if let Err(error) = outcome {
+            // `leave` succeeded, so the server still answers: the statement failed and had no effect.
+            attempts.effect = Effect::Nothing;
+            session.run(intent::withdraw(channel)).await?;
+            attempts.effect = Effect::Unknown;
+            return Err(Failure::Statement(error));
+        }
+        attempts.effect = Effect::Whole;
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use csa_provider::sql_text::{Dialect, Statement};
 use csa_scheduler::group::Group;
 use tracing::info;
 
+use super::attempts::Effect;
 use super::failure::Failure;
 use super::parts::Parts;
 use super::source_statement::SourceStatement;
@@ -70,44 +71,43 @@ struct Writer<'a> {
 }
 
 impl Parts {
-    /// Writes the group's rows and then the checkpoint.
+    /// Writes the group's rows, unless they are there.
     pub(super) async fn write_group(
         &self,
         keeper: &mut Keeper,
         group: &Arc<Group>,
         gtid: &str,
+        effect: &mut Effect,
     ) -> std::result::Result<(), Failure> {
-        let channel = self.options.channel.clone();
-        let under_source = self.target.gtids == TargetGtids::Source;
         let session = keeper.session();
         intent::create(session).await?;
-        if !under_source || !session.has_executed(gtid).await? {
-            let known = intent::find(session, &channel, gtid, &group.executed_after).await;
-            let known = known.map_err(|error| match error {
-                Error::InDoubt { gtid, channel, by_hand, if_done } => {
-                    Error::HalfDone { gtid, channel, by_hand, if_done }
-                }
-                other => other,
-            })?;
-            if known == Intent::None {
-                self.write_rows(keeper, group, gtid).await.map_err(Failure::Statement)?;
+        if self.target.gtids == TargetGtids::Source && session.has_executed(gtid).await? {
+            return Ok(());
+        }
+        let channel = &self.options.channel;
+        let known = intent::find(session, channel, gtid, &group.executed_after).await;
+        let known = known.map_err(|error| match error {
+            Error::InDoubt { gtid, channel, by_hand, if_done } => {
+                Error::HalfDone { gtid, channel, by_hand, if_done }
+            }
+            other => other,
+        })?;
+        match known {
+            Intent::Executed => Ok(()),
+            Intent::None => {
+                let written = self.write_rows(keeper, group, gtid, effect).await;
+                written.map_err(Failure::Statement)
             }
         }
-        let session = keeper.session();
-        // Rows that changed nothing, or an operator's word that they are there, leave the GTID unused.
-        if under_source && !session.has_executed(gtid).await? {
-            session.consume_logged(gtid).await?;
-        }
-        // One transaction: a crash leaves the entry and the old checkpoint, or neither.
-        session.run("BEGIN").await?;
-        keeper.write_checkpoint(group.sequence, &group.executed_after).await?;
-        let session = keeper.session();
-        session.run(intent::withdraw(&channel)).await?;
-        session.run("COMMIT").await?;
-        Ok(())
     }
 
-    async fn write_rows(&self, keeper: &mut Keeper, group: &Arc<Group>, gtid: &str) -> Result<()> {
+    async fn write_rows(
+        &self,
+        keeper: &mut Keeper,
+        group: &Arc<Group>,
+        gtid: &str,
+        effect: &mut Effect,
+    ) -> Result<()> {
         let channel = &self.options.channel;
         let under_source = self.target.gtids == TargetGtids::Source;
         let mut rows = RowExecutor::new(&self.options, Arc::clone(&self.tables)).for_any_engine();
@@ -136,39 +136,52 @@ impl Parts {
         };
         let changed = writer.changed;
         let session = keeper.session();
-        // If the link is lost here, the entry stays, and the next attempt finds it half done.
+        self.leave_rows(session, takes_images).await?;
+        let Err(error) = outcome else {
+            *effect = Effect::Whole;
+            return Ok(());
+        };
+        if !changed {
+            // The server still answers, and nothing changed.
+            *effect = Effect::Nothing;
+            session.run(intent::withdraw(channel)).await.map_err(Error::of_bookkeeping)?;
+            *effect = Effect::Unknown;
+            return Err(error);
+        }
+        let by_hand = bookkeeping::by_hand(session.logs());
+        Err(self.half_done(group, gtid, by_hand, error))
+    }
+
+    /// Restores the session's own settings. If the link is lost here, the entry stays, and the next attempt finds it half
+    /// done.
+    async fn leave_rows(&self, session: &mut Session, took_images: bool) -> Result<()> {
         session.run("ROLLBACK").await?;
         session.leave_now().await?;
-        if takes_images {
+        if took_images {
             // BINLOG leaves the time of its last event, and the channel's own tables have times by this session's clock.
             session.run(context::NOW).await?;
         }
-        if under_source {
+        if self.target.gtids == TargetGtids::Source {
             session.run(as_source::AUTOMATIC).await?;
             session.log(false).await?;
         }
-        let Err(error) = outcome else { return Ok(()) };
-        if !changed {
-            // The server still answers, and nothing changed.
-            session.run(intent::withdraw(channel)).await.map_err(Error::of_bookkeeping)?;
-            return Err(error);
-        }
-        match error.code() {
-            Some(code) if error.class().is_failure() => {
-                let by_hand = bookkeeping::by_hand(session.logs());
-                let half_done = Error::HalfDone {
-                    gtid: gtid.to_owned(),
-                    channel: channel.clone(),
-                    by_hand,
-                    if_done: intent::if_done(channel, by_hand),
-                };
-                let mut message = error.server_text();
-                message.push(&format!("; {half_done}"));
-                let of = group.transactions.first().map(tables_of).unwrap_or_default();
-                Err(Error::Transaction { gtid: gtid.to_owned(), of, code, message, row: None })
-            }
-            _ => Err(error),
-        }
+        Ok(())
+    }
+
+    /// Returns the error with what the operator has to do about the rows before it.
+    fn half_done(&self, group: &Group, gtid: &str, by_hand: &'static str, error: Error) -> Error {
+        let Some(code) = error.code().filter(|_| error.class().is_failure()) else { return error };
+        let channel = &self.options.channel;
+        let half_done = Error::HalfDone {
+            gtid: gtid.to_owned(),
+            channel: channel.clone(),
+            by_hand,
+            if_done: intent::if_done(channel, by_hand),
+        };
+        let mut message = error.server_text();
+        message.push(&format!("; {half_done}"));
+        let of = group.transactions.first().map(tables_of).unwrap_or_default();
+        Error::Transaction { gtid: gtid.to_owned(), of, code, message, row: None }
     }
 }
 
