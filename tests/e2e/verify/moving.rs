@@ -48,6 +48,31 @@ async fn lag_is_waited_for_and_never_a_difference() {
     assert!(names.contains(&"d.comes") && !names.contains(&"d.goes"), "{names:?}");
 }
 
+/// Rows that were compared before a column came say nothing about its values.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_column_that_comes_midway_is_compared_in_all_rows() {
+    let (source, target) = rounds::servers(4_000).await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let (mut on_source, mut on_target) = (source.conn().await, target.conn().await);
+    let change = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let column = "ALTER TABLE d.t ADD COLUMN later INT DEFAULT 1";
+        on_source.query_drop(column).await.expect("alters");
+        on_target.query_drop("SET sql_log_bin = 0").await.expect("unlogged");
+        eventually("the target has the column", DRAIN, async || {
+            on_target.query_drop("UPDATE d.t SET later = 2 WHERE id = 7").await.is_ok()
+        })
+        .await;
+    });
+    // 4,000 rows take 8 seconds.
+    let found = verify(&daemon, &["--max-rate", "500", "--chunk-rows", "100"]);
+    change.await.expect("changes the table");
+    found.assert_code(1);
+    assert_eq!(found.differences(), BTreeSet::from(["d.t id=7 differs later".to_owned()]));
+    assert_eq!(found.table("d.t")["rows"], 4_000);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_dies_midway_ends_the_comparison() {
     let (source, target) = Server::pair(&[], &[]);

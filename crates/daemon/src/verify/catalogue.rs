@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use csa_applier::{CollationMap, current_collation};
 use csa_provider::server::Vendor;
 use csa_provider::sql_text::quote;
+use sha2::{Digest as _, Sha256};
 
 use super::error::Result;
 use super::session::VerifySession;
@@ -37,6 +38,21 @@ pub(crate) struct Definition {
     pub(crate) keys: Vec<UniqueKey>,
     /// The server stores a JSON column as LONGTEXT.
     pub(super) keeps_json_as_text: bool,
+}
+
+/// A table as each side defines it; `None` where it does not exist.
+#[derive(Debug)]
+pub(super) struct PairedDefinitions {
+    pub(super) source: Option<Definition>,
+    pub(super) target: Option<Definition>,
+}
+
+impl PairedDefinitions {
+    /// Returns a digest that differs whenever a definition does.
+    pub(super) fn digest(&self) -> String {
+        let Self { source, target } = self;
+        format!("{:x}", Sha256::digest(format!("{source:?} {target:?}")))
+    }
 }
 
 /// Base tables with the server's guess at their rows and bytes per row.

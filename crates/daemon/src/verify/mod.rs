@@ -137,7 +137,7 @@ async fn compare_tables(
             rows_estimated: estimate.rows,
             activity: Activity::Comparing,
         };
-        let definition = servers.definitions(pair).await?;
+        let definition = servers.definitions(pair).await?.digest();
         let before = servers.begin(pair, definition);
         if let Some(table) = before {
             observe(VerifyEvent::Table(&table));

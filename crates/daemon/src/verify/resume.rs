@@ -203,6 +203,23 @@ impl Resume {
         report.conclude()
     }
 
+    /// The rows are compared by these definitions, which may be later ones than those with which the table was begun.
+    pub(super) fn compares(&mut self, definition: String) {
+        if self.definition != definition {
+            self.part = None;
+            self.definition = definition;
+        }
+    }
+
+    /// The table is compared from its beginning again: some of its rows were compared by another definition.
+    pub(super) fn forget_part(&mut self, pair: &TablePair) {
+        self.part = None;
+        let is_it = |part: &mut UnfinishedTable| {
+            part.report.table == pair.source && part.report.target == pair.target
+        };
+        self.is_newer |= self.now.part.take_if(is_it).is_some();
+    }
+
     /// Returns the part of the table that was compared before.
     pub(super) fn part(&mut self) -> Option<UnfinishedTable> {
         self.part.take()
@@ -422,6 +439,30 @@ mod tests {
             let mut run = Resume::new(identity, &executed(9), Some(&saved));
             assert!(run.begin(&pair("d.a"), "a1".to_owned(), false, None).is_none());
         }
+    }
+
+    #[test]
+    fn a_definition_that_changes_during_a_comparison_is_the_one_that_counts() {
+        // The column that is there with the definition a1 again was never compared.
+        let mut run = Resume::new(identity("uuid"), &executed(9), None);
+        assert!(run.begin(&pair("d.a"), "a1".to_owned(), false, None).is_none());
+        let report = TableReport::new(&pair("d.a"));
+        run.reached(vec!["5".to_owned()], 5, Vec::new(), &report);
+        run.forget_part(&pair("d.a"));
+        assert_eq!(run.now.progress(), (0, 0));
+        run.compares("a2".to_owned());
+        run.finished(&report.conclude());
+        let saved = read_again(&mut run);
+        for (definition, is_known) in [("a1", false), ("a2", true)] {
+            let mut run = Resume::new(identity("uuid"), &executed(9), Some(&saved));
+            let found = run.begin(&pair("d.a"), definition.to_owned(), false, None);
+            assert_eq!(found.is_some(), is_known, "{definition}");
+        }
+        // It changed between the beginning of the table and that of its rows.
+        let mut run = Resume::new(identity("uuid"), &executed(9), Some(&interrupted()));
+        assert!(run.begin(&pair("d.b"), "b1".to_owned(), false, None).is_none());
+        run.compares("b2".to_owned());
+        assert!(run.part().is_none());
     }
 
     #[test]

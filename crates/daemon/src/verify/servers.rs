@@ -6,9 +6,8 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::seams::Backoff;
 use csa_provider::server::Vendor;
 use parking_lot::Mutex;
-use sha2::{Digest as _, Sha256};
 
-use super::catalogue::definition;
+use super::catalogue::{PairedDefinitions, definition};
 use super::error::{Result, VerifyError};
 use super::event::{Activity, VerifyEvent, VerifyProgress};
 use super::executed::{first_interval, source_executed, target_executed};
@@ -102,11 +101,13 @@ impl<'a> Servers<'a> {
         self.resume.lock().begin(pair, definition, *repair, *interruptions_max)
     }
 
-    /// Returns a digest of both sides' definitions, which differs whenever they do.
-    pub(super) async fn definitions(&mut self, pair: &TablePair) -> Result<String> {
-        let source = definition(&mut self.source, &pair.source).await?;
-        let target = definition(&mut self.target, &pair.target).await?;
-        Ok(format!("{:x}", Sha256::digest(format!("{source:?} {target:?}"))))
+    /// Returns both sides' definitions, asked at the same time.
+    pub(super) async fn definitions(&mut self, pair: &TablePair) -> Result<PairedDefinitions> {
+        let (source, target) = tokio::join!(
+            definition(&mut self.source, &pair.source),
+            definition(&mut self.target, &pair.target)
+        );
+        Ok(PairedDefinitions { source: source?, target: target? })
     }
 
     /// A table with a key was compared up to a row. The report may be large, so the state has it no more often than it

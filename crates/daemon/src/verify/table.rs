@@ -6,7 +6,7 @@ use std::time::Duration;
 use csa_applier::CollationMap;
 use csa_provider::server::Vendor;
 
-use super::catalogue::{self, Definition, Estimate};
+use super::catalogue::{self, Estimate, PairedDefinitions};
 use super::definition::{Common, common};
 use super::error::Result;
 use super::event::Activity;
@@ -23,6 +23,17 @@ const ROUNDS_MAX: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often to begin again when a definition changes during the comparison.
 const ATTEMPTS: u32 = 4;
+
+/// The end of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AttemptEnd {
+    /// The report says what was found.
+    Reported,
+    /// Neither side has the table any longer.
+    Gone,
+    /// A definition changed meanwhile: some rows were compared by the former one.
+    Redefined,
+}
 
 /// Both sides' definitions of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,11 +55,14 @@ pub(super) async fn compare(
         // New for each attempt: findings so far belong to the former definition.
         let mut report = TableReport::new(pair);
         match attempt(servers, pair, estimate, &mut report).await {
-            Ok(true) => return Ok(Some(report.conclude())),
-            Ok(false) => return Ok(None),
-            Err(error) if error.is_definition_change() => tokio::time::sleep(PAUSE).await,
+            Ok(AttemptEnd::Reported) => return Ok(Some(report.conclude())),
+            Ok(AttemptEnd::Gone) => return Ok(None),
+            Ok(AttemptEnd::Redefined) => {}
+            Err(error) if error.is_definition_change() => {}
             Err(error) => return Err(error),
         }
+        servers.resume.lock().forget_part(pair);
+        tokio::time::sleep(PAUSE).await;
     }
     let mut report = TableReport::new(pair);
     report.unstable.push("the table's definition".to_owned());
@@ -60,40 +74,58 @@ async fn attempt(
     pair: &TablePair,
     estimate: Estimate,
     report: &mut TableReport,
-) -> Result<bool> {
-    let Some(definitions) = definitions(servers, pair).await? else {
+) -> Result<AttemptEnd> {
+    let Some((paired, found)) = definitions(servers, pair).await? else {
         report.unstable.push("the table's definition".to_owned());
-        return Ok(true);
+        return Ok(AttemptEnd::Reported);
     };
     if pair.is_shared {
         report.left_out = Some(format!(
             "not compared: other tables of the source are replicated to {} too",
             pair.target
         ));
-        return Ok(true);
+        return Ok(AttemptEnd::Reported);
     }
-    let common = match definitions {
-        FoundDefinitions::Gone => return Ok(false),
+    let common = match &found {
+        FoundDefinitions::Gone => return Ok(AttemptEnd::Gone),
         FoundDefinitions::MissingOnTarget => {
             report.definition.push("the table is missing on the target".to_owned());
-            return Ok(true);
+            return Ok(AttemptEnd::Reported);
         }
         FoundDefinitions::OnlyOnTarget => {
             report.definition.push("the table is only on the target".to_owned());
-            return Ok(true);
+            return Ok(AttemptEnd::Reported);
         }
-        FoundDefinitions::Both(common) => *common,
+        FoundDefinitions::Both(common) => common,
     };
     report.definition.clone_from(&common.differences);
     if !common.differences.is_empty() && !servers.options.common_columns {
         report.left_out =
             Some("rows were not compared; --common-columns compares what both have".to_owned());
-        return Ok(true);
+        return Ok(AttemptEnd::Reported);
     }
     if common.columns.is_empty() {
         report.left_out = Some("no column is the same on both sides".to_owned());
-        return Ok(true);
+        return Ok(AttemptEnd::Reported);
     }
+    servers.resume.lock().compares(paired.digest());
+    compare_rows(servers, pair, common, estimate, report).await?;
+    // No query fails where a column was added, or has another type.
+    let map = Arc::clone(&servers.options.target.collation_map);
+    Ok(match servers.definitions(pair).await?.relate(&map) == found {
+        true => AttemptEnd::Reported,
+        false => AttemptEnd::Redefined,
+    })
+}
+
+/// Compares the rows by the columns that both sides have, and writes the statements for those that differ.
+async fn compare_rows(
+    servers: &mut Servers<'_>,
+    pair: &TablePair,
+    common: &Common,
+    estimate: Estimate,
+    report: &mut TableReport,
+) -> Result<()> {
     let key = common.key.as_ref();
     let columns = key.map_or(&[][..], |key| &key.columns);
     if !common.json_as_text.is_empty() {
@@ -120,7 +152,7 @@ async fn attempt(
         let wanted = std::mem::take(&mut report.wanted);
         report.repair = repair::repair(servers, &sql, pair, is_whole, &wanted).await?;
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Reads the definitions until they are the same or the difference has lasted; `None` when they
@@ -128,31 +160,29 @@ async fn attempt(
 async fn definitions(
     servers: &mut Servers<'_>,
     pair: &TablePair,
-) -> Result<Option<FoundDefinitions>> {
+) -> Result<Option<(PairedDefinitions, FoundDefinitions)>> {
     let map = Arc::clone(&servers.options.target.collation_map);
-    let (source, target) = tokio::join!(
-        catalogue::definition(&mut servers.source, &pair.source),
-        catalogue::definition(&mut servers.target, &pair.target)
-    );
-    let mut found = relate(source?.as_ref(), target?.as_ref(), &map);
+    let paired = servers.definitions(pair).await?;
+    let mut found = paired.relate(&map);
     if found.is_same() {
-        return Ok(Some(found));
+        return Ok(Some((paired, found)));
     }
     servers.tell(Activity::Rechecking { rows: 0 });
     let mut agreeing = 0;
     for _ in 0..ROUNDS_MAX {
-        let before = catalogue::definition(&mut servers.source, &pair.source).await?;
+        let source = catalogue::definition(&mut servers.source, &pair.source).await?;
         servers.catch_up().await?;
         let target = catalogue::definition(&mut servers.target, &pair.target).await?;
         let after = catalogue::definition(&mut servers.source, &pair.source).await?;
-        let now = relate(before.as_ref(), target.as_ref(), &map);
+        let paired = PairedDefinitions { source, target };
+        let now = paired.relate(&map);
         if now.is_same() {
-            return Ok(Some(now));
+            return Ok(Some((paired, now)));
         }
         // A definition that changed on the source in between proves nothing.
-        agreeing = if before == after && now == found { agreeing + 1 } else { 0 };
+        agreeing = if paired.source == after && now == found { agreeing + 1 } else { 0 };
         if agreeing == AGREEING {
-            return Ok(Some(now));
+            return Ok(Some((paired, now)));
         }
         found = now;
         tokio::time::sleep(PAUSE).await;
@@ -160,17 +190,15 @@ async fn definitions(
     Ok(None)
 }
 
-fn relate(
-    source: Option<&Definition>,
-    target: Option<&Definition>,
-    map: &CollationMap,
-) -> FoundDefinitions {
-    match (source, target) {
-        (None, None) => FoundDefinitions::Gone,
-        (Some(_), None) => FoundDefinitions::MissingOnTarget,
-        (None, Some(_)) => FoundDefinitions::OnlyOnTarget,
-        (Some(source), Some(target)) => {
-            FoundDefinitions::Both(Box::new(common(source, target, map)))
+impl PairedDefinitions {
+    fn relate(&self, map: &CollationMap) -> FoundDefinitions {
+        match (&self.source, &self.target) {
+            (None, None) => FoundDefinitions::Gone,
+            (Some(_), None) => FoundDefinitions::MissingOnTarget,
+            (None, Some(_)) => FoundDefinitions::OnlyOnTarget,
+            (Some(source), Some(target)) => {
+                FoundDefinitions::Both(Box::new(common(source, target, map)))
+            }
         }
     }
 }
