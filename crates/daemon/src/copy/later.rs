@@ -54,3 +54,15 @@ impl Later {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_any_integers_is_read_as_it_was_noted() {
+        let integers = Some((i128::from(i64::MIN), i128::from(u64::MAX)));
+        let noted = Later { integers, ..Later::default() }.text();
+        assert_eq!(Later::read("shop", &noted).unwrap().integers, integers);
+    }
+}

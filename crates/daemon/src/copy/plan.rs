@@ -212,7 +212,7 @@ pub(super) fn parts_wanted(estimate: Estimate, options: &CopyOptions) -> u64 {
 
 /// Divides the rows whose key begins with an integer from the first to the last one.
 pub(super) fn parts_between((first, last): (i128, i128), options: &CopyOptions) -> Vec<Part> {
-    let rows = (last - first).unsigned_abs() as u64;
+    let rows = u64::try_from(last - first).unwrap_or(u64::MAX);
     let wanted = parts_wanted(Estimate { rows, ..Estimate::default() }, options);
     let ranges = bounded_ranges(first, last, wanted as u32);
     (0..).zip(ranges).map(|(number, range)| Part { number, range }).collect()

@@ -6,8 +6,8 @@ use csa_provider::sql_text::{identifier, quote};
 use super::definitions::{qualified, unnumbered, zoned};
 use super::error::{CopyError, Result};
 use crate::verify::{
-    Column, DigestSum, KeyRange, RowKey, TableName, TableSql, VerifySession, common, definition,
-    literal, selected,
+    Column, CommonKey, DigestSum, KeyRange, RowKey, TableName, TableSql, VerifySession, common,
+    definition, literal, selected,
 };
 
 /// A statement that inserts rows grows up to this many bytes, and a row that is as long has one of its own. Servers accept
@@ -72,10 +72,7 @@ impl TableRows {
             // A copy compares whole tables alone, which all servers sum in one way.
             DigestSum::Integers,
         );
-        let integer = key_columns.first().map(|column| column.name.clone()).filter(|name| {
-            let column = columns.iter().find(|column| column.name == *name);
-            column.is_some_and(|column| column.data_type.ends_with("int"))
-        });
+        let integer = common.integer_column().map(str::to_owned);
         let stored: Vec<Column> = columns
             .into_iter()
             .filter(|column| !generated.iter().any(|name| column.is_named(name)))
@@ -91,7 +88,7 @@ impl TableRows {
             table: sql.name().to_owned(),
             columns: stored,
             has_key: key.is_some(),
-            has_primary_key: key.is_some_and(|key| key.source_index == "PRIMARY"),
+            has_primary_key: key.is_some_and(CommonKey::is_primary),
             integer,
             sql,
         })

@@ -106,6 +106,11 @@ impl Column {
         Some(Self { full_type, is_mapped: true, ..self.clone() })
     }
 
+    /// Returns true for integers of any size.
+    pub(super) fn is_integer(&self) -> bool {
+        matches!(self.data_type.as_str(), "tinyint" | "smallint" | "mediumint" | "int" | "bigint")
+    }
+
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.name.to_lowercase() == name.to_lowercase()
     }

@@ -26,6 +26,27 @@ pub(crate) struct CommonKey {
     pub(crate) target_index: String,
 }
 
+impl Common {
+    /// Returns the first column of the key, if it holds integers.
+    pub(crate) fn integer_column(&self) -> Option<&str> {
+        let first = &self.key.as_ref()?.columns.first()?.name;
+        let column = self.columns.iter().find(|column| column.name == *first)?;
+        column.is_integer().then_some(first)
+    }
+
+    /// Returns the column by whose integers a copy takes a range of rows.
+    pub(super) fn range_column(&self) -> Option<&str> {
+        self.integer_column().filter(|_| self.key.as_ref().is_some_and(CommonKey::is_primary))
+    }
+}
+
+impl CommonKey {
+    /// Returns true if it is the source's primary key.
+    pub(crate) fn is_primary(&self) -> bool {
+        self.source_index == "PRIMARY"
+    }
+}
+
 /// Compares what row images depend on: columns, their order, types and collations. Indexes,
 /// defaults and comments may differ; a target often has its own.
 pub(crate) fn common(source: &Definition, target: &Definition, map: &CollationMap) -> Common {
@@ -88,7 +109,7 @@ fn key(source: &Definition, target: &Definition, columns: &[Column]) -> Option<C
             target_index: other.index.clone(),
         })
     });
-    usable.min_by_key(|key| (key.source_index != "PRIMARY", key.columns.len()))
+    usable.min_by_key(|key| (!key.is_primary(), key.columns.len()))
 }
 
 fn is_same(key: &UniqueKey, other: &UniqueKey) -> bool {
@@ -209,6 +230,21 @@ mod tests {
         changed[0].1 = "bigint";
         let target = definition(&changed, &[("PRIMARY", &["a"]), ("y", &["c", "b"])]);
         assert_eq!(key_of(&common(&source, &target, &CollationMap::default())), ["c", "b"]);
+    }
+
+    #[test]
+    fn a_range_is_one_of_integers_of_the_primary_key() {
+        let of = |column_type, index| {
+            let table = definition(&[("a", column_type), ("b", "int")], &[(index, &["a", "b"])]);
+            common(&table, &table, &CollationMap::default()).range_column().map(str::to_owned)
+        };
+        for column_type in ["tinyint", "int(11)", "bigint unsigned", "int(5) unsigned zerofill"] {
+            assert_eq!(of(column_type, "PRIMARY").as_deref(), Some("a"), "{column_type}");
+        }
+        for column_type in ["decimal(9,0)", "double", "year", "bit(8)", "enum('1')", "char(3)"] {
+            assert_eq!(of(column_type, "PRIMARY"), None, "{column_type}");
+        }
+        assert_eq!(of("int", "one"), None, "a copy goes by the primary key");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) use abandoned::{RunningQuery, ended as abandoned_ended};
 pub(crate) use catalogue::{Column, Definition, Estimate, LEFT_OUT, Tables, UniqueKey, definition};
 pub(crate) use catalogue::{folds_case, tables};
 use csa_applier::{Executor, TargetGtids, executor_for};
-pub(crate) use definition::common;
+pub(crate) use definition::{CommonKey, common};
 pub(crate) use error::Result;
 pub use error::VerifyError;
 pub use event::{Activity, VerifyEvent, VerifyProgress};

@@ -53,6 +53,9 @@ pub struct TableReport {
     /// True if an earlier run that was interrupted has compared it.
     #[serde(default)]
     pub compared_before: bool,
+    /// The first column of the primary key by which rows are named, if it holds integers: a copy of a range goes by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range_column: Option<String>,
     /// Statements for the rows that differ, on request.
     #[serde(skip)]
     pub repair: Repair,
@@ -112,6 +115,7 @@ impl TableReport {
             unstable: Vec::new(),
             left_out: None,
             compared_before: false,
+            range_column: None,
             repair: Repair::default(),
             wanted: Vec::new(),
         }
@@ -145,15 +149,8 @@ impl TableReport {
             && self.definition.is_empty()
             && self.differences.first().is_some_and(|row| !row.key.starts_with("digest="))
             && self.table == self.target;
-        let range = || {
-            let first_integer =
-                |key: &str| key.split_once('=')?.1.split(',').next()?.parse::<i64>().ok();
-            let keys = self.differences.iter().map(|row| first_integer(&row.key));
-            let keys = keys.collect::<Option<Vec<i64>>>()?;
-            let (first, last) = (keys.iter().min()?, keys.iter().max()?);
-            Some(format!(" --range {first}..{last}"))
-        };
-        let range = if self.left_out.is_none() { range() } else { None };
+        // Those that are left out may have any key.
+        let range = self.integers().filter(|_| self.left_out.is_none());
         can_be_copied.then(|| {
             if refuses_copies {
                 let table = self.table.argument();
@@ -161,9 +158,23 @@ impl TableReport {
                     "csa-daemon verify --channel {channel} --table {table} --repair FILE"
                 );
             }
-            let range = range.unwrap_or_default();
-            format!("csa-daemon copy --channel {channel} --table {}{range}", self.table.argument())
+            let range = range.map(|(first, last)| format!(" --range {first}..{last}"));
+            format!(
+                "csa-daemon copy --channel {channel} --table {}{}",
+                self.table.argument(),
+                range.unwrap_or_default()
+            )
         })
+    }
+
+    /// Returns the first and the last integer with which keys of rows that differ begin, where a copy goes by them.
+    fn integers(&self) -> Option<(i128, i128)> {
+        let begin = format!("{}=", self.range_column.as_ref()?);
+        let integer = |row: &RowDifference| -> Option<i128> {
+            row.key.strip_prefix(&begin)?.split(',').next()?.parse().ok()
+        };
+        let found: Vec<i128> = self.differences.iter().map(integer).collect::<Option<_>>()?;
+        Some((*found.iter().min()?, *found.iter().max()?))
     }
 }
 
@@ -229,27 +240,36 @@ mod tests {
 
     #[test]
     fn a_command_copies_what_differs() {
-        let table = |keys: &[&str], left_out: Option<&str>| -> TableReport {
+        let table = |column: Option<&str>, keys: &[&str], left_out: Option<&str>| -> TableReport {
             let row = |key: &&str| serde_json::json!({ "key": key, "kind": "missing_on_target" });
             let report = serde_json::json!({
                 "table": "d.t", "target": "d.t", "outcome": "different", "rows": 9, "definition": [],
                 "differences": keys.iter().map(row).collect::<Vec<_>>(), "unstable": [], "left_out": left_out,
+                "range_column": column,
             });
             serde_json::from_value(report).expect("a report")
         };
         let whole = "csa-daemon copy --channel c --table d.t";
         for (found, command) in [
-            (table(&["id=-5", "id=7"], None), Some(format!("{whole} --range -5..7"))),
-            (table(&["a=3, b='x'"], None), Some(format!("{whole} --range 3..3"))),
-            (table(&["id=5"], Some("the rest")), Some(whole.to_owned())),
-            (table(&["name='x'"], None), Some(whole.to_owned())),
-            (table(&["digest=12"], None), None),
-            (table(&[], None), None),
+            (table(Some("id"), &["id=-5", "id=7"], None), Some(format!("{whole} --range -5..7"))),
+            (table(Some("a"), &["a=3, b='x'"], None), Some(format!("{whole} --range 3..3"))),
+            (
+                table(Some("id"), &["id=7", "id=18446744073709551615"], None),
+                Some(format!("{whole} --range 7..18446744073709551615")),
+            ),
+            (table(Some("a=1,b"), &["a=1,b=7"], None), Some(format!("{whole} --range 7..7"))),
+            // The column has decimals, or the key is not the primary one.
+            (table(None, &["price=5"], None), Some(whole.to_owned())),
+            (table(None, &["a=1,b=7"], None), Some(whole.to_owned())),
+            (table(Some("id"), &["id=5"], Some("the rest")), Some(whole.to_owned())),
+            (table(None, &["name='x'"], None), Some(whole.to_owned())),
+            (table(None, &["digest=12"], None), None),
+            (table(Some("id"), &[], None), None),
         ] {
             assert_eq!(found.copy_command("c", false), command, "{found:?}");
         }
         let statements = "csa-daemon verify --channel c --table d.t --repair FILE";
-        let found = table(&["id=5"], None).copy_command("c", true);
+        let found = table(Some("id"), &["id=5"], None).copy_command("c", true);
         assert_eq!(found.as_deref(), Some(statements));
     }
 }

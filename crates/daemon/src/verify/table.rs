@@ -147,6 +147,8 @@ async fn compare_rows(
         Some(_) => keyed::compare(servers, &sql, estimate, report).await?,
         None => keyless::compare(servers, &sql, estimate, report).await?,
     }
+    let column = common.range_column().filter(|_| !report.differences.is_empty());
+    report.range_column = column.map(str::to_owned);
     if servers.options.repair {
         let is_whole = common.differences.is_empty() && common.json_as_text.is_empty();
         let wanted = std::mem::take(&mut report.wanted);

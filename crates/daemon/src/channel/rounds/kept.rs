@@ -183,7 +183,7 @@ mod tests {
             let differences = if *outcome == "different" { vec![row] } else { Vec::new() };
             serde_json::from_value(serde_json::json!({
                 "table": name, "target": name, "outcome": outcome, "rows": 10, "definition": [],
-                "differences": differences, "unstable": [], "left_out": null,
+                "differences": differences, "unstable": [], "left_out": null, "range_column": "id",
             }))
             .expect("a report")
         };

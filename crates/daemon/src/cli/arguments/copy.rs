@@ -58,7 +58,12 @@ pub(crate) struct CopyArguments {
 fn integers(text: &str) -> Result<(i128, i128), String> {
     let wrong = || "two integers are wanted, such as 1000..1999".to_owned();
     let (first, last) = text.split_once("..").ok_or_else(wrong)?;
-    let integer = |text: &str| text.trim().parse::<i64>().map(i128::from).map_err(|_| wrong());
+    // Those that BIGINT holds, with a sign or without.
+    let bounds = i128::from(i64::MIN)..=i128::from(u64::MAX);
+    let integer = |text: &str| {
+        let number = text.trim().parse::<i128>().ok();
+        number.filter(|number| bounds.contains(number)).ok_or_else(wrong)
+    };
     let (first, last) = (integer(first)?, integer(last)?);
     match first <= last {
         true => Ok((first, last)),
@@ -74,7 +79,12 @@ mod tests {
     fn ranges_are_two_integers_in_order() {
         assert_eq!(integers("1..9"), Ok((1, 9)));
         assert_eq!(integers("-5..-5"), Ok((-5, -5)));
-        for text in ["9..1", "1", "1..", "a..b", "1...9", "1..1.5"] {
+        let all = "-9223372036854775808..18446744073709551615";
+        assert_eq!(integers(all), Ok((i128::from(i64::MIN), i128::from(u64::MAX))));
+        let larger = "1..18446744073709551616";
+        for text in
+            [larger, "-9223372036854775809..1", "9..1", "1", "1..", "a..b", "1...9", "1..1.5"]
+        {
             assert!(integers(text).is_err(), "{text}");
         }
     }
