@@ -95,14 +95,61 @@ async fn last_rows(
     };
     let sql = |name, index| TableSql::new(name, &common.columns, &key.columns, Some(index), sum);
     let (here, there) = (sql(name, &*key.source_index), sql(there, &*key.target_index));
-    let last: Vec<Vec<Option<String>>> = source.texts(&here.before_last(ROWS)).await?;
+    let last = source.texts(&here.before_last(ROWS)).await?;
     // Fewer rows: all of them.
     let after = last.into_iter().next().and_then(|key| key.into_iter().collect());
+    if after.is_none() && !target.texts(&there.before_last(ROWS)).await?.is_empty() {
+        // To read all that the target has could take the whole time, after which nothing differs.
+        return Ok(Some((0, false)));
+    }
     let range = KeyRange { after, through: None };
     let (at_source, at_target) = (here.digest(&range), there.digest(&range));
     let (at_source, at_target) =
         tokio::join!(source.rows::<DigestRow>(&at_source), target.rows::<DigestRow>(&at_target));
-    let (at_source, at_target) = (at_source?, at_target?);
-    let rows = at_source.first().map_or(0, |(rows, ..)| *rows);
-    Ok(Some((rows, at_source == at_target)))
+    Ok(at_source?.first().zip(at_target?.first()).and_then(|(here, there)| judged(here, there)))
+}
+
+/// Returns the number of rows compared and whether they are equal; `None` if a server has no digest of one of them.
+fn judged(source: &DigestRow, target: &DigestRow) -> Option<(u64, bool)> {
+    let ((rows, digested, digest), (rows_there, digested_there, digest_there)) = (source, target);
+    if rows != rows_there {
+        return Some((*rows, false));
+    }
+    let has_all = rows == digested && rows_there == digested_there;
+    // The length of an empty digest depends on the server's version.
+    has_all.then(|| (*rows, *rows == 0 || digest == digest_there))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(rows: u64, digested: u64, digest: &str) -> DigestRow {
+        (rows, digested, Some(digest.to_owned()))
+    }
+
+    #[test]
+    fn tables_without_rows_are_equal_whatever_a_server_calls_their_digest() {
+        let empty = row(0, 0, "00000000");
+        for other in [row(0, 0, "0000"), row(0, 0, ""), (0, 0, None)] {
+            assert_eq!(judged(&empty, &other), Some((0, true)), "{other:?}");
+            assert_eq!(judged(&other, &empty), Some((0, true)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn rows_that_one_side_has_alone_differ() {
+        let (none, some) = (row(0, 0, "0000"), row(3, 3, "abcd"));
+        assert_eq!(judged(&none, &some), Some((0, false)));
+        assert_eq!(judged(&some, &none), Some((3, false)));
+        assert_eq!(judged(&some, &some), Some((3, true)));
+        assert_eq!(judged(&some, &row(3, 3, "abce")), Some((3, false)));
+    }
+
+    #[test]
+    fn a_row_without_a_digest_is_not_compared() {
+        let (whole, part) = (row(3, 3, "abcd"), row(3, 2, "abcd"));
+        assert_eq!(judged(&whole, &part), None);
+        assert_eq!(judged(&part, &part), None);
+    }
 }
