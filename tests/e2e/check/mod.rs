@@ -422,3 +422,28 @@ async fn limits_of_the_account_and_of_packets_are_named() {
         .await;
     check(builder()).says("target.login", "error", &["init_connect"]);
 }
+
+/// Nothing of what such a source applies would arrive.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_does_not_log_what_it_applies_is_named() {
+    let (upstream, target) = Server::pair(&[], &[LARGE_PACKET]);
+    let source = Server::start("silent", &["--log-replica-updates=OFF"]);
+    upstream.exec("CREATE DATABASE d").await;
+    source.follow(&upstream).await;
+    let executed = upstream.gtid_executed().await;
+    csa_tests::eventually("it follows", DRAIN, async || {
+        let applied = format!("SELECT GTID_SUBSET('{executed}', @@GLOBAL.gtid_executed)");
+        source.value::<bool>(&applied).await
+    })
+    .await;
+    let name = "source.log_replica_updates";
+    let checked = || check(Daemon::builder(&source, &target));
+    // The sandbox's account can only replicate.
+    checked().says(name, "warning", &["may not see", "GRANT REPLICATION CLIENT ON *.* TO 'repl'"]);
+    source.exec("SET sql_log_bin=0; GRANT REPLICATION CLIENT ON *.* TO repl@'%'").await;
+    checked().says(name, "error", &["it is a replica", "--log-replica-updates"]);
+    source.exec("STOP REPLICA").await;
+    checked().says(name, "error", &["it is a replica", "RESET REPLICA ALL"]);
+    source.exec("RESET REPLICA ALL").await;
+    checked().is_fine(&[name]);
+}

@@ -11,7 +11,7 @@ use super::version::Version;
 use crate::binlog::gtid::GtidSet;
 
 /// Booleans are ON or OFF; variables that a server does not have are absent.
-const VARIABLES: [&str; 36] = [
+const VARIABLES: [&str; 38] = [
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
     "binlog_format",
@@ -30,6 +30,8 @@ const VARIABLES: [&str; 36] = [
     "innodb_native_foreign_keys",
     "log_bin",
     "log_bin_trust_function_creators",
+    "log_replica_updates",
+    "log_slave_updates",
     "lower_case_table_names",
     "max_allowed_packet",
     "max_connections",
@@ -60,6 +62,37 @@ pub struct ServerFacts {
     pub gtid_executed: GtidSet,
     pub gtid_purged: GtidSet,
     pub group: Membership,
+    pub upstream: Upstream,
+}
+
+/// The knowledge about servers of which a server is a replica. It is asked where what comes from them is not logged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Upstream {
+    #[default]
+    None,
+    /// The account may not see them.
+    Hidden,
+    /// There is one at least, whether its channel runs or not.
+    Known,
+}
+
+impl Upstream {
+    /// Asks a server for its replication channels, in the ways that different privileges permit.
+    async fn read<S: Ask + Send>(session: &mut S, version: &Version) -> Self {
+        let status = match version.numbers() >= [8, 0, 22] {
+            true => "SHOW REPLICA STATUS",
+            false => "SHOW SLAVE STATUS",
+        };
+        let table =
+            "SELECT CHANNEL_NAME FROM performance_schema.replication_connection_configuration";
+        for query in [status, table] {
+            // Whatever the reason of an error: a link that was lost fails the next question.
+            if let Ok(channels) = session.ask(query, Limits::LIST).await {
+                return if channels.is_empty() { Self::None } else { Self::Known };
+            }
+        }
+        Self::Hidden
+    }
 }
 
 impl ServerFacts {
@@ -101,7 +134,17 @@ impl ServerFacts {
                 Err(_) => Membership::Hidden,
             };
         }
+        if facts.leaves_out_applied() && !facts.version.is_mariadb() {
+            facts.upstream = Upstream::read(session, &facts.version).await;
+        }
         Ok(facts)
+    }
+
+    /// Returns true if the server leaves out of its binary log what it applies as a replica.
+    #[must_use]
+    pub fn leaves_out_applied(&self) -> bool {
+        // The name since 8.0.26, and the one before.
+        ["log_replica_updates", "log_slave_updates"].iter().any(|name| self.text(name) == "OFF")
     }
 
     /// Returns the value of a variable; empty where the server has no such variable.

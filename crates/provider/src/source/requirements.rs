@@ -1,5 +1,6 @@
 //! The requirements for a source, as rules over the facts about a server. Pure.
 
+use crate::server::facts::Upstream;
 use crate::server::group::{MEMBERS_PRIVILEGE, Membership, Standing};
 use crate::server::{Finding, Place, ServerFacts};
 
@@ -10,6 +11,7 @@ pub fn requirements(source: &ServerFacts, server_id: u32, discovers: bool) -> Ve
     vec![
         privileges(source),
         binary_log(source),
+        applied(source),
         format(source),
         row_image(source),
         gtids(source),
@@ -42,6 +44,43 @@ fn binary_log(source: &ServerFacts) -> Finding {
         false => "",
     };
     Finding::ok(CHECK, format!("it writes a binary log{compressed}"))
+}
+
+/// Judges whether the binary log has what the source applies as a replica.
+fn applied(source: &ServerFacts) -> Finding {
+    const CHECK: &str = "source.log_replica_updates";
+    if !source.leaves_out_applied() {
+        return Finding::ok(CHECK, "what it applies as a replica is in its binary log");
+    }
+    let is_new = source.version.numbers() >= [8, 0, 26];
+    let option = if is_new { "--log-replica-updates" } else { "--log-slave-updates" };
+    let restart = format!("start it with {option}");
+    // Transactions of other servers came over a channel, or with a backup.
+    let own = source.gtid_executed.of_server(source.text("server_uuid"));
+    match source.upstream {
+        Upstream::Known => Finding::error(
+            CHECK,
+            "OFF, and it is a replica: what it applies is not in its binary log, and never arrives",
+        )
+        .fix(Place::Operator, restart)
+        .fix(Place::Configuration, "[channel.source] host and port of the server that it follows")
+        .fix(
+            Place::Source,
+            match is_new {
+                true => "RESET REPLICA ALL; -- if it follows no server any more",
+                false => "RESET SLAVE ALL; -- if it follows no server any more",
+            },
+        ),
+        Upstream::Hidden if own != source.gtid_executed => Finding::warning(
+            CHECK,
+            "OFF, and the account may not see whether it is a replica: what a replica applies would never arrive",
+        )
+        .fix(Place::Operator, restart)
+        .fix(Place::Source, source.grant(&["REPLICATION CLIENT"])),
+        Upstream::Hidden | Upstream::None => {
+            Finding::ok(CHECK, "OFF, and nothing shows that it is a replica")
+        }
+    }
 }
 
 fn format(source: &ServerFacts) -> Finding {
@@ -241,6 +280,59 @@ mod tests {
         old.version = Version::parse("5.7.44-log");
         old.variables.insert("binlog_format".to_owned(), "MIXED".to_owned());
         assert!(found(&old).iter().all(|(_, _, line)| line.contains("SET GLOBAL binlog_format")));
+    }
+
+    #[test]
+    fn a_replica_has_to_log_what_it_applies() {
+        const OWN: &str = "05050505-0505-0505-0505-050505050505";
+        const OTHER: &str = "06060606-0606-0606-0606-060606060606:1-9";
+        let own = &format!("{OWN}:1-9");
+        let (new, old) = ("log_replica_updates", "log_slave_updates");
+        for (version, variable, value, upstream, executed, expected) in [
+            ("9.7.4", new, "ON", Upstream::None, OTHER, None),
+            ("9.7.4", new, "OFF", Upstream::None, OTHER, None),
+            ("9.7.4", new, "OFF", Upstream::Hidden, own, None),
+            (
+                "9.7.4",
+                new,
+                "OFF",
+                Upstream::Known,
+                own,
+                Some((Level::Error, "start it with --log-replica-updates")),
+            ),
+            (
+                "5.7.44",
+                old,
+                "OFF",
+                Upstream::Known,
+                OTHER,
+                Some((Level::Error, "on the source: RESET SLAVE ALL")),
+            ),
+            (
+                "8.0.25",
+                old,
+                "OFF",
+                Upstream::Hidden,
+                OTHER,
+                Some((Level::Warning, "GRANT REPLICATION CLIENT ON *.* TO 'csa'@'%'")),
+            ),
+        ] {
+            let mut source = ServerFacts { upstream, ..good() };
+            source.version = Version::parse(version);
+            source.gtid_executed = executed.parse().unwrap();
+            for (name, value) in [(variable, value), ("server_uuid", OWN)] {
+                source.variables.insert(name.to_owned(), value.to_owned());
+            }
+            let found = found(&source);
+            match (found.as_slice(), expected) {
+                ([], None) => {}
+                ([(check, level, line)], Some((wanted, part))) => {
+                    assert_eq!((*check, *level), ("source.log_replica_updates", wanted));
+                    assert!(line.contains(part), "{line}");
+                }
+                _ => panic!("{version} {upstream:?}: {found:?}"),
+            }
+        }
     }
 
     #[test]

@@ -51,11 +51,24 @@ struct Answers {
     refusal: Option<u16>,
     gtid_mode: &'static str,
     purged: &'static str,
+    /// It leaves out of its log what it applies, and answers so when asked for the servers that it follows.
+    unlogged: Option<Following>,
     /// The role in a group of two, whose other member has the other one.
     role: Option<&'static str>,
 }
 
-const FINE: Answers = Answers { refusal: None, gtid_mode: "ON", purged: "", role: None };
+/// The answer to the question for the servers that it follows.
+#[derive(Clone, Copy)]
+enum Following {
+    Nobody,
+    Shown,
+    /// Its status is denied, and a table has it.
+    Listed,
+    Denied,
+}
+
+const FINE: Answers =
+    Answers { refusal: None, gtid_mode: "ON", purged: "", unlogged: None, role: None };
 const DENIED: Answers = Answers { refusal: Some(1045), ..FINE };
 const UNFIT: Answers = Answers { gtid_mode: "OFF", ..FINE };
 const PURGED: Answers = Answers { purged: "05050505-0505-0505-0505-050505050505:1-9", ..FINE };
@@ -91,13 +104,29 @@ impl Answers {
                 text if text.contains("group_members") => {
                     source.rows(5, &self.members(ports, own)).await;
                 }
-                other => panic!("{other}"),
+                text => self.follows(text, &mut source).await,
             }
+        }
+    }
+
+    async fn follows(self, question: &str, source: &mut FakeSource) {
+        let is_table = match question {
+            "SHOW REPLICA STATUS" => false,
+            text if text.contains("replication_connection_configuration") => true,
+            other => panic!("{other}"),
+        };
+        let channel = [vec![String::new()]];
+        match (self.unlogged.expect("it logs what it applies"), is_table) {
+            (Following::Nobody, _) => source.rows(1, &[]).await,
+            (Following::Shown, _) | (Following::Listed, true) => source.rows(1, &channel).await,
+            (Following::Listed, false) => source.error(1227, "REPLICATION CLIENT").await,
+            (Following::Denied, _) => source.error(1142, "denied").await,
         }
     }
 
     fn variables(self) -> Vec<Vec<String>> {
         let group = if self.role.is_some() { "07070707-0707-0707-0707-070707070707" } else { "" };
+        let logs = if self.unlogged.is_some() { "OFF" } else { "ON" };
         let variables = [
             ("binlog_format", "ROW"),
             ("binlog_row_image", "FULL"),
@@ -105,6 +134,7 @@ impl Answers {
             ("group_replication_group_name", group),
             ("gtid_mode", self.gtid_mode),
             ("log_bin", "ON"),
+            ("log_replica_updates", logs),
             ("server_id", "7"),
             ("server_uuid", SERVER_UUID),
             ("version", "9.7.4"),
@@ -162,6 +192,23 @@ async fn an_address_that_has_to_be_changed_is_a_warning_where_another_serves() {
     // Nothing has to be changed there.
     let (facts, _) = found([AWAY, FINE]).await;
     assert_eq!(facts.expect("the second serves").warnings, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_replica_that_does_not_log_what_it_applies_is_no_source() {
+    for following in [Following::Shown, Following::Listed] {
+        let replica = Answers { unlogged: Some(following), ..FINE };
+        let (facts, _) = found([replica, replica]).await;
+        let error = facts.expect_err("what it applies never arrives");
+        assert_eq!(error.cause(), SourceCause::Setting);
+        assert!(error.to_string().contains("start it with --log-replica-updates"), "{error}");
+    }
+    // All that it has executed is its own.
+    for following in [Following::Nobody, Following::Denied] {
+        let server = Answers { unlogged: Some(following), ..FINE };
+        let (facts, _) = found([server, AWAY]).await;
+        assert_eq!(facts.expect("it serves").warnings, [""; 0]);
+    }
 }
 
 #[tokio::test]
