@@ -44,6 +44,57 @@ async fn definitions_that_differ_are_said_and_common_columns_compared_on_request
     assert_eq!(found.differences(), BTreeSet::from(["d.wide id=2 missing_on_target".to_owned()]));
 }
 
+/// A server reads such a key in its own order without sorting, and the bounds of a chunk are of that order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_two_directions_is_read_once() {
+    let (source, target) = Server::pair(&[], &[]);
+    source
+        .exec(
+            "CREATE DATABASE d; \
+             CREATE TABLE d.t (a INT, b VARCHAR(9), v INT, PRIMARY KEY (a, b DESC)); \
+             SET SESSION cte_max_recursion_depth = 3000; INSERT INTO d.t \
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) \
+             SELECT i % 40, CONCAT('b', i), i FROM n",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let read = async || -> u64 {
+        let read = "SELECT CAST(VARIABLE_VALUE AS UNSIGNED) FROM performance_schema.global_status \
+             WHERE VARIABLE_NAME='Handler_read_next'";
+        source.value(read).await
+    };
+    let before = read().await;
+    let chunks = ["--chunk-rows", "10"];
+    assert_eq!(verify(&daemon, &chunks).assert_code(0).table("d.t")["rows"], 3000);
+    // Each of 300 chunks would read the rest of the table.
+    let rows = read().await - before;
+    assert!(rows < 60_000, "{rows} rows were read");
+
+    target
+        .exec(
+            "SET sql_log_bin = 0; DELETE FROM d.t WHERE v = 1500; \
+             UPDATE d.t SET v = 0 WHERE v = 77; INSERT INTO d.t VALUES (41, 'x', 1)",
+        )
+        .await;
+    let found = verify(&daemon, &chunks);
+    found.assert_code(1);
+    let expected = [
+        "d.t a=20, b='b1500' missing_on_target",
+        "d.t a=37, b='b77' differs v",
+        "d.t a=41, b='x' only_on_target",
+    ];
+    assert_eq!(found.differences(), expected.map(str::to_owned).into());
+    let command = "copy --channel test --table d.t --range 20..41";
+    assert!(found.stderr.contains(command), "{}", found.stderr);
+    let password = daemon.config_path().with_file_name("source.pw").display().to_string();
+    let user = ["--source-user", "admin", "--source-password-file", &password];
+    let arguments: Vec<&str> = command.split(' ').chain(user).collect();
+    tokio::task::block_in_place(|| daemon.commanded(&arguments));
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    verify(&daemon, &chunks).assert_code(0);
+}
+
 /// The library function, with the tables of a channel that filters and renames.
 #[tokio::test(flavor = "multi_thread")]
 async fn renamed_tables_are_compared_where_they_are() {

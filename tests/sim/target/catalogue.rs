@@ -152,7 +152,7 @@ impl Core {
     }
 }
 
-/// Index and column; NULL for one that may be NULL.
+/// Index and column, NULL for one that may be NULL, and that it ascends.
 fn usable_keys(table: &Table) -> Vec<Vec<String>> {
     let name = |column: usize| table.columns[column].name.clone();
     let usable = |column: usize| match table.columns[column].default {
@@ -160,10 +160,11 @@ fn usable_keys(table: &Table) -> Vec<Vec<String>> {
         _ => name(column),
     };
     let others = table.unique.iter();
+    let key = |index: String, column: String| vec![index, column, "0".to_owned()];
     let mut keys: Vec<Vec<String>> = others
-        .flat_map(|parts| parts.iter().map(|&part| vec![name(parts[0]), usable(part)]))
+        .flat_map(|parts| parts.iter().map(|&part| key(name(parts[0]), usable(part))))
         .collect();
-    keys.extend(table.primary.iter().map(|&part| vec!["PRIMARY".to_owned(), name(part)]));
+    keys.extend(table.primary.iter().map(|&part| key("PRIMARY".to_owned(), name(part))));
     keys
 }
 

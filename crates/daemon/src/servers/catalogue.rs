@@ -153,7 +153,8 @@ impl Catalogue {
             let Some(table) = self.tables.get_mut(&table) else { continue };
             table.unique.insert(meaning(&parts));
             let columns: Option<Vec<String>> = parts.iter().map(IndexPart::whole_column).collect();
-            table.definition.keys.extend(columns.map(|columns| UniqueKey { index, columns }));
+            let key = |columns| UniqueKey { index, columns, ..UniqueKey::default() };
+            table.definition.keys.extend(columns.map(key));
         }
         Ok(())
     }

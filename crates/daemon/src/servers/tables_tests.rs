@@ -24,7 +24,8 @@ fn table(columns: &[&str], keys: &[&[&str]]) -> Table {
         };
         table.unique.insert(meaning(&columns.iter().map(part).collect::<Vec<_>>()));
         let columns = columns.iter().map(|&column| column.to_owned()).collect();
-        table.definition.keys.push(UniqueKey { index: "PRIMARY".to_owned(), columns });
+        let index = "PRIMARY".to_owned();
+        table.definition.keys.push(UniqueKey { index, columns, ..UniqueKey::default() });
     }
     table
 }

@@ -1,6 +1,6 @@
 //! The tables of a server and their definitions, read from `information_schema`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use csa_applier::{CollationMap, current_collation};
 use csa_provider::server::Vendor;
@@ -26,10 +26,12 @@ pub(crate) struct Column {
 }
 
 /// An index that tells every row from every other: unique, NOT NULL, visible, on whole columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct UniqueKey {
     pub(crate) index: String,
     pub(crate) columns: Vec<String>,
+    /// The index has these places in descending order.
+    pub(crate) descending: BTreeSet<usize>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -174,20 +176,22 @@ pub(crate) async fn definition(
         return Ok(None);
     }
     let usable = session.vendor().usable_index();
-    let parts: Vec<(String, Option<String>)> = session
+    let parts: Vec<(String, Option<String>, bool)> = session
         .rows(&format!(
             "SELECT INDEX_NAME, IF(SUB_PART IS NULL AND NULLABLE<>'YES' AND {usable}, \
-             COLUMN_NAME, NULL) FROM information_schema.STATISTICS \
+             COLUMN_NAME, NULL), COALESCE(COLLATION,'')='D' FROM information_schema.STATISTICS \
              WHERE {named} AND NON_UNIQUE=0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"
         ))
         .await?;
-    let mut keys: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
-    for (index, column) in parts {
-        keys.entry(index).or_default().push(column);
+    let mut keys: BTreeMap<String, Vec<(Option<String>, bool)>> = BTreeMap::new();
+    for (index, column, is_descending) in parts {
+        keys.entry(index).or_default().push((column, is_descending));
     }
-    let keys = keys.into_iter().filter_map(|(index, columns)| {
-        let columns: Option<Vec<String>> = columns.into_iter().collect();
-        Some(UniqueKey { index, columns: columns? })
+    let keys = keys.into_iter().filter_map(|(index, parts)| {
+        let descending = (0..).zip(&parts).filter(|(_, part)| part.1).map(|(place, _)| place);
+        let descending = descending.collect();
+        let columns: Option<Vec<String>> = parts.into_iter().map(|(column, _)| column).collect();
+        Some(UniqueKey { index, columns: columns?, descending })
     });
     let columns = columns.iter().map(|(name, column_type, collation, charset, octets)| {
         Column::new(name, column_type, collation.as_deref(), charset.as_deref(), *octets)

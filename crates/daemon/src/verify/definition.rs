@@ -95,12 +95,19 @@ pub(crate) fn common(source: &Definition, target: &Definition, map: &CollationMa
 fn key(source: &Definition, target: &Definition, columns: &[Column]) -> Option<CommonKey> {
     let usable = source.keys.iter().filter_map(|key| {
         let other = target.keys.iter().find(|other| is_same(key, other))?;
+        let is_descending = |place: usize| key.descending.contains(&place);
         let columns: Option<Vec<KeyColumn>> = key
             .columns
             .iter()
-            .map(|name| {
+            .enumerate()
+            .map(|(place, name)| {
                 let column = columns.iter().find(|column| column.is_named(name))?;
-                Some(KeyColumn { name: column.name.clone(), kind: KeyKind::of(column)? })
+                let is_reversed = is_descending(place) != is_descending(0);
+                Some(KeyColumn {
+                    name: column.name.clone(),
+                    kind: KeyKind::of(column)?,
+                    is_reversed,
+                })
             })
             .collect();
         Some(CommonKey {
@@ -135,6 +142,7 @@ mod tests {
         let keys = keys.iter().map(|(index, columns)| UniqueKey {
             index: (*index).to_owned(),
             columns: columns.iter().map(|&name| name.to_owned()).collect(),
+            ..UniqueKey::default()
         });
         Definition { columns: columns.collect(), keys: keys.collect(), ..Definition::default() }
     }
@@ -233,6 +241,27 @@ mod tests {
     }
 
     #[test]
+    fn directions_count_from_that_of_the_first_column() {
+        for (descending, reversed) in [
+            (&[][..], [false, false, false]),
+            (&[1], [false, true, false]),
+            (&[0, 2], [false, true, false]),
+            (&[0, 1, 2], [false, false, false]),
+        ] {
+            let columns = [("a", "int"), ("b", "int"), ("c", "int")];
+            let mut table = definition(&columns, &[("PRIMARY", &["a", "b", "c"])]);
+            // The target's index may have others.
+            let found = |source: &Definition, target: &Definition| {
+                let key = common(source, target, &CollationMap::default()).key.expect("a key");
+                key.columns.iter().map(|column| column.is_reversed).collect::<Vec<bool>>()
+            };
+            let target = table.clone();
+            table.keys[0].descending = descending.iter().copied().collect();
+            assert_eq!(found(&table, &target), reversed, "{descending:?}");
+        }
+    }
+
+    #[test]
     fn a_range_is_one_of_integers_of_the_primary_key() {
         let of = |column_type, index| {
             let table = definition(&[("a", column_type), ("b", "int")], &[(index, &["a", "b"])]);
@@ -251,7 +280,11 @@ mod tests {
     fn a_mapped_collation_is_no_difference_and_no_order() {
         let text = |collation| Definition {
             columns: vec![column("s", "varchar(10)", Some(collation))],
-            keys: vec![UniqueKey { index: "PRIMARY".to_owned(), columns: vec!["s".to_owned()] }],
+            keys: vec![UniqueKey {
+                index: "PRIMARY".to_owned(),
+                columns: vec!["s".to_owned()],
+                ..UniqueKey::default()
+            }],
             ..Definition::default()
         };
         let pair = ("utf8mb4_0900_ai_ci".to_owned(), "utf8mb4_unicode_520_ci".to_owned());

@@ -104,20 +104,18 @@ impl TableSql {
             self.table,
             self.index,
             self.condition(range),
-            self.key_names()
+            self.order(false)
         )
     }
 
     /// Returns the key of the row before the last `rows` rows, if there are more.
     pub(crate) fn before_last(&self, rows: u64) -> String {
-        let order: Vec<String> =
-            self.key.iter().map(|column| format!("{} DESC", identifier(&column.name))).collect();
         format!(
             "SELECT {} FROM {}{} ORDER BY {} LIMIT 1 OFFSET {rows}",
             self.key_values(),
             self.table,
             self.index,
-            order.join(",")
+            self.order(true)
         )
     }
 
@@ -152,7 +150,7 @@ impl TableSql {
             self.table,
             self.index,
             self.condition(range),
-            self.key_names(),
+            self.order(false),
             LIST_ROWS + 1
         )
     }
@@ -225,7 +223,7 @@ impl TableSql {
             self.table,
             self.index,
             self.condition(range),
-            self.key_names()
+            self.order(false)
         )
     }
 
@@ -268,18 +266,22 @@ impl TableSql {
         values.join(",")
     }
 
-    fn key_names(&self) -> String {
-        let names: Vec<String> = self.key.iter().map(|column| identifier(&column.name)).collect();
-        names.join(",")
+    /// Returns the order of the key, or the opposite one.
+    fn order(&self, is_backward: bool) -> String {
+        let column = |column: &KeyColumn| match column.is_reversed == is_backward {
+            true => identifier(&column.name),
+            false => format!("{} DESC", identifier(&column.name)),
+        };
+        self.key.iter().map(column).collect::<Vec<String>>().join(",")
     }
 
     fn condition(&self, range: &KeyRange) -> String {
         let mut bounds = Vec::new();
         if let Some(after) = &range.after {
-            bounds.push(self.bound(after, '>', ">"));
+            bounds.push(self.bound(after, true));
         }
         if let Some(through) = &range.through {
-            bounds.push(self.bound(through, '<', "<="));
+            bounds.push(self.bound(through, false));
         }
         match bounds.is_empty() {
             true => String::new(),
@@ -287,17 +289,19 @@ impl TableSql {
         }
     }
 
-    /// Keys on one side of `key`; `last` compares the last column. Spelt out, because the optimizer
-    /// finds no range in a comparison of row constructors; the first column's bound stands apart,
-    /// because it gives up on large disjunctions.
-    fn bound(&self, key: &RowKey, strict: char, last: &str) -> String {
+    /// Returns the condition for rows after `key` in the order of the key, or for all others. It is spelt out, because the
+    /// optimizer finds no range in a comparison of row constructors. The first column's bound stands apart, because it gives
+    /// up on large disjunctions.
+    fn bound(&self, key: &RowKey, is_after: bool) -> String {
+        let strict = |column: &KeyColumn| if column.is_reversed == is_after { '<' } else { '>' };
         let mut parts = self.key.iter().zip(key).rev();
         let Some((column, value)) = parts.next() else { return "TRUE".to_owned() };
-        let name = identifier(&column.name);
-        let mut text = format!("{name}{last}{}", column.kind.literal(value));
+        let (name, or_equal) = (identifier(&column.name), if is_after { "" } else { "=" });
+        let mut text = format!("{name}{}{or_equal}{}", strict(column), column.kind.literal(value));
         let mut first = None;
         for (column, value) in parts {
             let (name, value) = (identifier(&column.name), column.kind.literal(value));
+            let strict = strict(column);
             text = format!("({name}{strict}{value} OR ({name}={value} AND {text}))");
             first = Some(format!("{name}{strict}={value}"));
         }
@@ -358,6 +362,7 @@ fn list(texts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::key_column::KeyKind;
     use super::*;
 
     #[test]
@@ -368,6 +373,37 @@ mod tests {
         assert!(has_all_digests(&sum(&"9".repeat(40))));
         assert!(!has_all_digests(&sum(LACKING)));
         assert!(!has_all_digests(&sum("30000000000000000000000000000000000000007")));
+    }
+
+    #[test]
+    fn a_key_of_two_directions_is_read_in_its_own_order() {
+        let name = TableName { schema: "d".to_owned(), table: "t".to_owned() };
+        let column = |name: &str, is_reversed| KeyColumn {
+            name: name.to_owned(),
+            kind: KeyKind::Number,
+            is_reversed,
+        };
+        let of = |is_reversed| {
+            let key = [column("a", false), column("b", is_reversed)];
+            TableSql::new(&name, &[], &key, Some("PRIMARY"), DigestSum::Integers)
+        };
+        let key = |a: &str, b: &str| Some(vec![a.to_owned(), b.to_owned()]);
+        let range = KeyRange { after: key("1", "2"), through: key("3", "4") };
+        let read = |sql: TableSql| {
+            let query = sql.values("1", &range, 9);
+            let (_, condition) = query.split_once(" WHERE ").expect("a condition");
+            (condition.to_owned(), sql.before_last(5))
+        };
+        let (forward, tail) = read(of(false));
+        let expected = "`a`>=1 AND (`a`>1 OR (`a`=1 AND `b`>2)) AND `a`<=3 AND (`a`<3 OR (`a`=3 AND `b`<=4)) \
+             ORDER BY `a`,`b` LIMIT 9";
+        assert_eq!(forward, expected);
+        assert!(tail.ends_with(" ORDER BY `a` DESC,`b` DESC LIMIT 1 OFFSET 5"), "{tail}");
+        let (mixed, tail) = read(of(true));
+        let expected = "`a`>=1 AND (`a`>1 OR (`a`=1 AND `b`<2)) AND `a`<=3 AND (`a`<3 OR (`a`=3 AND `b`>=4)) \
+             ORDER BY `a`,`b` DESC LIMIT 9";
+        assert_eq!(mixed, expected);
+        assert!(tail.ends_with(" ORDER BY `a` DESC,`b` LIMIT 1 OFFSET 5"), "{tail}");
     }
 
     #[test]

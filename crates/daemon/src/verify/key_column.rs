@@ -9,6 +9,9 @@ use super::catalogue::Column;
 pub(crate) struct KeyColumn {
     pub(crate) name: String,
     pub(crate) kind: KeyKind,
+    /// The index has it in the other direction than its first column. Read forwards or backwards, it then gives all
+    /// rows in the order of a key whose first column ascends.
+    pub(super) is_reversed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
