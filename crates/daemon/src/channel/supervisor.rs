@@ -6,17 +6,20 @@
 //! `--receiving` reception, whose writer syncs what it has.
 
 mod commands;
+mod enders;
+mod ending;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard, watch};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, Span, error, info, warn};
+use tracing::{Instrument as _, Span, error, warn};
 
+use self::enders::Enders;
 use super::error::ChannelError;
 use super::lifetime::Channel;
 use super::live_settings::Controls;
@@ -46,8 +49,7 @@ pub(crate) struct Supervisor {
     // Held through a whole command, so that commands follow one another. Taken before every other
     // lock here and in reception.
     state: AsyncMutex<RunState>,
-    /// Commands that wait for `state` to end the channel: a longer one before them gives way.
-    enders: watch::Sender<usize>,
+    enders: Enders,
     reception: Arc<Reception>,
     process: ProcessEnd,
     hindrance: Hindrance,
@@ -151,7 +153,7 @@ impl Supervisor {
                 // No stop of an earlier process has a number of this one.
                 stops: now_micros(),
             }),
-            enders: watch::Sender::new(0),
+            enders: Enders::default(),
             process: ProcessEnd { stop, kill },
             hindrance: Hindrance::default(),
             kept: Arc::default(),
@@ -290,7 +292,7 @@ impl Supervisor {
     /// Ends a channel that this daemon gives away, with its reception; it starts again when it is claimed
     /// again.
     pub(crate) async fn give_away(&self, patience: Duration) {
-        let mut state = self.state_to_end().await;
+        let mut state = self.state_to_end(patience).await;
         self.hindrance.set_elsewhere(GIVEN_AWAY, false);
         if state.is_alive() {
             // Its end is no stop that somebody asked for, also while the store is closed.
@@ -329,15 +331,6 @@ impl Supervisor {
         if let Err(error) = received.instrument(self.span.clone()).await {
             warn!(channel = self.name, %error, "reception can't begin again");
         }
-    }
-
-    /// Locks the state for a command that ends the channel.
-    async fn state_to_end(&self) -> MutexGuard<'_, RunState> {
-        // Commands run to their end, so that no dropped future leaves the number too high.
-        self.enders.send_modify(|enders| *enders += 1);
-        let state = self.state.lock().await;
-        self.enders.send_modify(|enders| *enders -= 1);
-        state
     }
 
     fn begin(&self, state: &mut RunState) {
@@ -386,7 +379,7 @@ impl Supervisor {
         all: bool,
         may_be_stopped: bool,
     ) -> Done<Stopped> {
-        let mut state = self.state_to_end().await;
+        let mut state = self.state_to_end(patience).await;
         let alive = state.is_alive();
         // Reception that has ended for good holds the relay store, which a copy empties.
         let holds = all && self.reception.holds_store().await;
@@ -416,7 +409,7 @@ impl Supervisor {
         all: bool,
         if_stopped_by: Option<u64>,
     ) -> Done<bool> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state_to_end(patience).await;
         self.check_present()?;
         // Somebody who wants it to run has started one that does.
         if !state.is_alive() && if_stopped_by.is_some_and(|number| number != state.stops) {
@@ -431,10 +424,13 @@ impl Supervisor {
         Ok(drained)
     }
 
-    /// Restarts the channel for changed settings, unless it was stopped on request since that was decided. Returns
-    /// whether it did.
+    /// Restarts the channel for changed settings, unless it was stopped on request since that was decided, or another
+    /// command has it for longer than `patience`. Returns whether it did.
     pub(crate) async fn restart_unless_stopped(&self, patience: Duration) -> bool {
-        let mut state = self.state.lock().await;
+        // A stop keeps the time that it was given, and other reloads don't wait for that.
+        let Ok(mut state) = tokio::time::timeout(patience, self.state.lock()).await else {
+            return false;
+        };
         // A run that ended on its own is still there.
         if state.life.is_none() || self.check_present().is_err() {
             return false;
@@ -447,7 +443,7 @@ impl Supervisor {
     /// Stops everything for good, and leaves its state: relay store, identity, checkpoint. True if all
     /// running groups finished.
     pub(crate) async fn remove(&self, patience: Duration) -> bool {
-        let mut state = self.state_to_end().await;
+        let mut state = self.state_to_end(patience).await;
         self.hindrance.removed.cancel();
         let drained = !state.is_alive() || self.end(&mut state, patience).await;
         self.end_reception().await;
@@ -456,27 +452,6 @@ impl Supervisor {
 
     async fn end_reception(&self) {
         self.reception.end().instrument(self.span.clone()).await;
-    }
-
-    /// Returns whether all running groups finished.
-    async fn end(&self, state: &mut RunState, patience: Duration) -> bool {
-        // Commands run to their end (`to_its_end` in admin/api/control.rs): no dropped future leaves a
-        // task that nothing waits for.
-        let Some(mut life) = state.life.take() else { return true };
-        self.span.in_scope(|| info!(?patience, "stopping: finishing running groups"));
-        life.stop.cancel();
-        let finished = tokio::time::timeout(patience, &mut life.task).await;
-        let in_time = finished.is_ok();
-        let ended = match finished {
-            Ok(ended) => ended,
-            Err(_) => {
-                // The target rolls back what is given up; the next start applies it again.
-                life.kill.cancel();
-                life.task.await
-            }
-        };
-        state.outcome = ended.unwrap_or_else(|panic| Err(panic.to_string()));
-        in_time && !life.kill.is_cancelled()
     }
 
     /// Waits for the end of the channel, which the process's `stop` or `kill` causes.

@@ -195,8 +195,8 @@ impl Daemon {
     }
 }
 
-/// Notes that a channel keeps its settings until its next start: it was stopped after the plan was made, the daemon is
-/// stopping, or another daemon of the fleet runs the channel.
+/// Notes that a channel keeps its settings until its next start: it was stopped after the plan was made, another command
+/// has it, the daemon is stopping, or another daemon runs the channel.
 fn not_restarted(view: &mut ReloadView, name: &str) {
     let left = view.restarted.extract_if(.., |restarted| restarted.channel_name == name);
     let settings: Vec<String> = left.flat_map(|restarted| restarted.settings).collect();

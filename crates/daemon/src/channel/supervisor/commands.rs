@@ -164,12 +164,10 @@ impl Supervisor {
 
     /// Returns once a command has to leave the channel to one that ends it, or to the end of the process.
     async fn gives_way(&self) {
-        let mut enders = self.enders.subscribe();
         let is_wanted = async {
             tokio::select! {
                 () = self.process.stop.cancelled() => {}
-                // Its sender is here.
-                _ = enders.wait_for(|enders| *enders > 0) => {}
+                () = self.enders.some() => {}
             }
             tokio::time::sleep(SKIP_GRACE).await;
         };

@@ -118,7 +118,7 @@ async fn a_skip_that_waits_for_its_target_gives_way_to_whatever_ends_the_channel
     let target = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = target.local_addr().expect("an address").port();
     let limit = Duration::from_secs(300);
-    for ends in ["stop", "hand-over", "removal", "SIGTERM", "second SIGTERM"] {
+    for ends in ["stop", "restart", "hand-over", "removal", "SIGTERM", "second SIGTERM"] {
         let Alone { channel, stop, _folder } = Alone::new(port, "connect_timeout = \"300s\"\n");
         let by_hand = csa_applier::Error::InDoubt {
             gtid: gtid().to_string(),
@@ -137,6 +137,7 @@ async fn a_skip_that_waits_for_its_target_gives_way_to_whatever_ends_the_channel
         let begun = tokio::time::Instant::now();
         match ends {
             "stop" => assert!(channel.stop(limit, false, false).await.is_err(), "nothing runs"),
+            "restart" => assert!(channel.restart(limit, false, None).await.is_ok()),
             "hand-over" => channel.give_away(limit).await,
             "removal" => assert!(channel.remove(limit).await),
             "SIGTERM" => stop.cancel(),
@@ -147,8 +148,72 @@ async fn a_skip_that_waits_for_its_target_gives_way_to_whatever_ends_the_channel
         assert!(refused.fix.contains("skip the transaction again"), "{ends}: {refused:?}");
         let took = begun.elapsed();
         assert!(took <= Duration::from_secs(3), "{ends}: {took:?}");
-        channel.finish().await.expect("nothing ran");
+        stop.cancel();
+        channel.finish().await.expect("nothing failed");
     }
+}
+
+/// Gives a channel a run whose groups never finish.
+async fn run_for_ever(channel: &Supervisor) {
+    let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+    let killed = kill.clone();
+    let task = tokio::spawn(async move {
+        killed.cancelled().await;
+        Ok(())
+    });
+    channel.state.lock().await.life = Some(Life { stop, kill, task });
+}
+
+/// Returns a stop with an hour for running groups, once it has the channel.
+async fn stop_within_an_hour(channel: &Arc<Supervisor>) -> JoinHandle<Done<Stopped>> {
+    run_for_ever(channel).await;
+    let stopping = Arc::clone(channel);
+    let hour = Duration::from_secs(3600);
+    let stop = tokio::spawn(async move { stopping.stop(hour, false, false).await });
+    while channel.state.try_lock().is_ok() {
+        tokio::task::yield_now().await;
+    }
+    stop
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_under_way_has_no_more_time_than_a_later_command_allows() {
+    for ends in ["stop", "restart", "hand-over", "removal"] {
+        let Alone { channel, stop, _folder } = Alone::new(1, "");
+        let channel = Arc::new(channel);
+        let first = stop_within_an_hour(&channel).await;
+        let begun = tokio::time::Instant::now();
+        let limit = Duration::from_secs(5);
+        match ends {
+            "stop" => assert!(channel.stop(limit, false, false).await.is_err(), "it is stopped"),
+            "restart" => assert!(channel.restart(limit, false, None).await.is_ok()),
+            "hand-over" => channel.give_away(limit).await,
+            _ => assert!(channel.remove(limit).await),
+        }
+        let took = begun.elapsed();
+        assert!(took >= limit && took <= limit + Duration::from_secs(1), "{ends}: {took:?}");
+        let stopped = first.await.expect("no panic").expect("it ran");
+        assert!(!stopped.drained, "{ends}: what ran was given up");
+        stop.cancel();
+        channel.finish().await.expect("nothing failed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_neither_waits_for_a_long_stop_nor_shortens_it() {
+    let Alone { channel, stop, _folder } = Alone::new(1, "");
+    let channel = Arc::new(channel);
+    let first = stop_within_an_hour(&channel).await;
+    let begun = tokio::time::Instant::now();
+    let limit = Duration::from_secs(10);
+    assert!(!channel.restart_unless_stopped(limit).await, "it is to be stopped");
+    let took = begun.elapsed();
+    assert!(took <= limit + Duration::from_secs(1), "{took:?}");
+    assert!(!first.is_finished());
+    assert!(channel.stop(Duration::ZERO, false, false).await.is_err(), "it is stopped");
+    assert!(!first.await.expect("no panic").expect("it ran").drained);
+    stop.cancel();
+    channel.finish().await.expect("nothing ran");
 }
 
 #[tokio::test(flavor = "multi_thread")]
