@@ -346,10 +346,14 @@ async fn every_answer_is_as_the_description_says() {
         .start();
     let own = format!("Bearer {}", fleet.own_token());
     let own = [("authorization", own.as_str())];
-    for (method, path, code) in
-        [("get", "/fleet", 200), ("post", &*restart, 409), ("post", drain, 200)]
-    {
-        let url = path.replace("{name}", "test");
+    let never = "?gtid_set=00000000-0000-0000-0000-000000000001:1";
+    for (method, path, query, code) in [
+        ("get", "/fleet", "", 200),
+        ("post", &*restart, "", 409),
+        ("post", drain, "", 200),
+        ("get", wait, never, 409),
+    ] {
+        let url = path.replace("{name}", "test") + query;
         let (status, answer) = fleet.request(&method.to_uppercase(), &url, &own, "");
         assert_eq!(status, code, "{answer}");
         api.check(method, path, status, &answer);

@@ -206,11 +206,18 @@ async fn follow<S: Service>(service: S) {
         let detail = view["state_detail"].as_str().unwrap_or_default();
         assert!(detail.starts_with("daemon db") && detail.ends_with("has claimed the channel"));
     }
-    let said = fleet.daemons[1].command(&["--channel", "test", "restart"]);
-    said.refused(1, &["has claimed the channel", "csa-daemon fleet"]);
+    let never = ["wait", "00000000-0000-0000-0000-000000000001:1"];
+    for command in [&["restart"][..], &["set", "throttle", "7"], &never] {
+        let said = fleet.daemons[1].command(&[&["--channel", "test"][..], command].concat());
+        said.refused(1, &["has claimed the channel", "csa-daemon fleet"]);
+    }
     // A command for all is one for those that this daemon has: here none.
-    let said = fleet.daemons[1].commanded(&["pause", "--all"]);
-    assert!(said.ends_with("6 channels: 0 done, 0 failed, 6 elsewhere\n"), "{said}");
+    for command in [&["pause", "--all"][..], &["set", "throttle", "7", "--all"]] {
+        let said = fleet.daemons[1].commanded(command);
+        assert!(said.ends_with("6 channels: 0 done, 0 failed, 6 elsewhere\n"), "{said}");
+    }
+    let told = "SELECT COUNT(*) FROM csa.audit WHERE action = 'set'";
+    assert_eq!(fleet.site.target.value::<u64>(told).await, 0, "nothing was set");
     for command in ["pause", "resume"] {
         let said = fleet.daemons[0].commanded(&[command, "--all"]);
         assert!(said.contains("elsewhere: daemon db3 has it"), "{said}");

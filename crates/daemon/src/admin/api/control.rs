@@ -153,6 +153,7 @@ pub(super) fn settings() -> Vec<(String, MethodRouter<Shared>)> {
                               sender: Sender,
                               body: String| {
             let channel = channel(&daemon, &name)?;
+            channel.check_present()?;
             channel.check_target(command.name)?;
             let [from, to] = set(command, channel.controls(), &body)?;
             Ok::<_, ApiError>(

@@ -140,7 +140,7 @@ pub(super) async fn wait(
             })?
         }
     };
-    let missing = channel.wait_for(&set, timeout.min(WAIT_MAX)).await;
+    let missing = channel.wait_for(&set, timeout.min(WAIT_MAX)).await?;
     let view = channel.view();
     Ok(Json(WaitView {
         channel_name: name,

@@ -216,24 +216,31 @@ impl Supervisor {
     /// Waits until everything in `set` is committed on the target, or archived without one; returns what is missing after
     /// `timeout`, or when the channel is removed. The wait continues while the channel is stopped, like
     /// the server's `WAIT_FOR_EXECUTED_GTID_SET`.
-    pub(crate) async fn wait_for(&self, set: &GtidSet, timeout: Duration) -> GtidSet {
+    ///
+    /// # Errors
+    /// Another daemon of the fleet has the channel, and this one doesn't learn what it applies.
+    pub(crate) async fn wait_for(&self, set: &GtidSet, timeout: Duration) -> Done<GtidSet> {
         let executed = async {
             // Polled, because pipelines come and go during the wait.
             while !self.watch.has_executed(set) {
+                if let Some(refused) = self.refused_here() {
+                    return Err(refused);
+                }
                 tokio::time::sleep(LOOK).await;
             }
+            Ok(GtidSet::new())
         };
         tokio::select! {
-            waited = tokio::time::timeout(timeout, executed) => if waited.is_ok() {
-                return GtidSet::new();
+            waited = tokio::time::timeout(timeout, executed) => if let Ok(waited) = waited {
+                return waited;
             },
             () = self.hindrance.removed.cancelled() => {}
         }
-        set.difference(&self.watch.executed())
+        Ok(set.difference(&self.watch.executed()))
     }
 
     /// A command may have waited for the state while a reload removed the channel.
-    pub(super) fn check_present(&self) -> Done<()> {
+    pub(crate) fn check_present(&self) -> Done<()> {
         if self.hindrance.removed.is_cancelled() {
             let error = format!("channel {} was removed from the configuration", self.name);
             return Err(Refusal::state(error, "add it there, and reload"));

@@ -153,6 +153,27 @@ async fn a_skip_that_waits_for_its_target_gives_way_to_whatever_ends_the_channel
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_once_another_daemon_has_the_channel() {
+    let Alone { channel, stop: _stop, _folder } = Alone::new(1, "");
+    let channel = Arc::new(channel);
+    let waiting = Arc::clone(&channel);
+    let set: GtidSet = gtid().to_string().parse().expect("a GTID is a set");
+    let never = set.clone();
+    let hour = Duration::from_secs(3600);
+    let wait = tokio::spawn(async move { waiting.wait_for(&never, hour).await });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!wait.is_finished(), "a channel that does not run may be started");
+    channel.give_away(Duration::ZERO).await;
+    let begun = tokio::time::Instant::now();
+    let refused = wait.await.expect("no panic").expect_err("nobody here learns of it");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(refused.error.contains("given away"), "{refused:?}");
+    assert!(channel.wait_for(&set, hour).await.is_err(), "nor does a later one wait");
+    let none = channel.wait_for(&GtidSet::new(), hour).await;
+    assert!(none.is_ok_and(|missing| missing.is_empty()), "what is known to be applied is applied");
+}
+
 /// Gives a channel a run whose groups never finish.
 async fn run_for_ever(channel: &Supervisor) {
     let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
