@@ -187,6 +187,7 @@ async fn a_standby_is_healthy_and_costs_little() {
     );
     let said = active.command(&["until", "--after-gtids", &until]);
     said.refused(1, &["the daemon that stands by would not know it", "applier.until"]);
+    standby.command(&["pause"]).refused(1, &["channel test is standby"]);
 
     // On the target one session and a query a second, on the source nothing.
     let sessions = "SELECT COUNT(*) FROM performance_schema.processlist WHERE USER='csa'";
@@ -225,6 +226,7 @@ async fn a_standby_is_healthy_and_costs_little() {
     wait_state(standby, 0, "standby").await;
 
     // Handed over on request, without a pause worth mentioning.
+    active.commanded(&["pause"]);
     let started = Instant::now();
     active.commanded(&["stop", "--receiving"]);
     wait_state(standby, 0, "running").await;
@@ -233,6 +235,11 @@ async fn a_standby_is_healthy_and_costs_little() {
     assert_eq!(state(active), "stopped");
     active.commanded(&["restart"]);
     wait_state(active, 0, "standby").await;
+    // Otherwise it would apply nothing after its next takeover.
+    eventually("its pause has ended", PATIENCE, async || {
+        view(active)["settings"]["paused"] == false
+    })
+    .await;
     Load::run(source, &options, Duration::from_secs(1)).await;
     standby.wait_drained(source, target, DRAIN).await;
     compare(source, target).await;

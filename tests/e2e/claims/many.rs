@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use csa_daemon::claims::keeper::{ClaimedChannels, Handle, Keeper, Options};
+use csa_daemon::claims::claimed_channels::ClaimedChannels;
+use csa_daemon::claims::keeper::{Handle, Keeper, Options};
 use csa_tests::{Etcd, eventually};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -66,6 +67,10 @@ impl ClaimedChannels for Host {
     async fn end(&self, channel: &str) {
         tokio::time::sleep(END).await;
         self.drop_from(channel);
+    }
+
+    fn is_held(&self, _: &str) -> bool {
+        false
     }
 
     fn stands_by(&self, _: &str, _: &str) {}

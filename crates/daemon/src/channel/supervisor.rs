@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span, error, warn};
 
 use self::enders::Enders;
+use super::describe::state::Phase;
 use super::error::ChannelError;
 use super::lifetime::Channel;
 use super::live_settings::Controls;
@@ -221,6 +222,11 @@ impl Supervisor {
         self.watch.is_taken()
     }
 
+    /// Returns true while an operator keeps the channel from applying.
+    pub(crate) fn is_held(&self) -> bool {
+        self.controls.paused().is_some() || self.watch.phase() == Phase::Stopped
+    }
+
     /// Begins to record a timeline; `None` while another client records one.
     pub(crate) fn trace(&self) -> Option<Traced> {
         Traced::start(&self.watch, &self.controls)
@@ -306,13 +312,13 @@ impl Supervisor {
     /// Says why the channel does not run here; for one that does not.
     pub(crate) fn show_elsewhere(&self, detail: &str) {
         self.hindrance.set_elsewhere(detail, false);
-        self.watch.standing_by(detail);
+        self.span.in_scope(|| self.watch.standing_by(detail));
     }
 
     /// Says why the channel does not run yet; for one that this daemon may be about to claim.
     pub(crate) fn show_joining(&self, detail: &str) {
         self.hindrance.set_elsewhere(detail, true);
-        self.watch.standing_by(detail);
+        self.span.in_scope(|| self.watch.standing_by(detail));
     }
 
     /// Lets reception begin again after an end that has passed, or where a stop came while its store was opened again, if

@@ -14,14 +14,14 @@ use csa_provider::source::SourceStatus;
 use csa_relaystore::opening::RelayStore;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::copy_watch::CopyWatch;
 use super::describe::bottleneck::Meter;
 use super::describe::state::Phase;
 use super::describe::{Facts, Rewinds, failure};
 use super::error::ChannelError;
-use super::live_settings::Controls;
+use super::live_settings::{Controls, Paused};
 use super::stage::Stage;
 use super::start_steps::{StartStep, StartSteps};
 use super::target_watch::TargetWatch;
@@ -262,13 +262,23 @@ impl Watch {
         self.phase(Phase::WaitingForArchive, why);
     }
 
-    /// Another daemon has the channel.
+    /// Another daemon has the channel, and applies it.
     pub(super) fn standing_by(&self, why: &str) {
         let mut inner = self.shared.inner.lock();
         inner.stage.enter(Phase::Standby, why);
         inner.stage.forget_error();
         inner.progress.given_up();
         inner.copy.given_up();
+        drop(inner);
+        // It would be back at the next takeover, when nobody expects it.
+        if let Some(Paused { by, since }) = self.shared.controls.end_pause() {
+            let since = rfc3339(since);
+            warn!(by, since, "the pause ends, because this daemon no longer has the channel");
+        }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.shared.inner.lock().stage.phase
     }
 
     /// The channel is given away: once it has stopped, another daemon has it.

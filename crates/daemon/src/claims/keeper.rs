@@ -6,7 +6,6 @@
 //! the time to live without an answer, by the monotonic clock) counts as ended.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
+use super::claimed_channels::ClaimedChannels;
 use super::desired::Shares;
 use super::engine::{Claim, Engine, EngineError, Fleet, Member};
 use super::fleet_view::{FleetView, MemberView};
@@ -30,25 +30,6 @@ const SETTLE: Duration = Duration::from_secs(2);
 const COALESCE: Duration = Duration::from_millis(100);
 /// Pause before the next attempt while the engine does not answer.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// The channels as the keeper starts and ends them.
-pub trait ClaimedChannels: Debug + Send + Sync + 'static {
-    /// Names of all channels in the configuration of the moment, each with the number of its instance. A channel that was
-    /// removed and added again is another instance, which does not run.
-    fn channels(&self) -> BTreeMap<String, u64>;
-
-    /// Starts a channel that is claimed, if it still is this instance.
-    fn begin(&self, channel: &str, instance: u64) -> impl Future<Output = ()> + Send;
-
-    /// Finishes running groups and ends the channel; returns when nothing of it runs.
-    fn end(&self, channel: &str) -> impl Future<Output = ()> + Send;
-
-    /// Another daemon runs the channel, or nobody does, as `detail` says.
-    fn stands_by(&self, channel: &str, detail: &str);
-
-    /// This daemon should run the channel, and has not claimed it yet.
-    fn awaits(&self, channel: &str, detail: &str);
-}
 
 /// This daemon as a member.
 #[derive(Debug, Clone)]
@@ -332,10 +313,13 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
         let settled = session.joined + SETTLE;
         let stable = self.unchanged_since + self.options.rebalance_delay;
         let now = Instant::now();
+        let held: BTreeSet<String> =
+            self.mine.keys().filter(|channel| self.work.is_held(channel)).cloned().collect();
         let situation = Situation {
             me: &self.options.name,
             known: &known,
             mine: &self.mine,
+            held: &held,
             claims: &fleet.claims,
             shares: &self.shares,
             is_settled: now >= settled,

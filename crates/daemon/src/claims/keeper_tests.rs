@@ -11,9 +11,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::claimed_channels::ClaimedChannels;
 use super::desired::Shares;
 use super::engine::{Engine, EngineError, Member};
-use super::keeper::{ClaimedChannels, Handle, Keeper, Options};
+use super::keeper::{Handle, Keeper, Options};
 use super::kubernetes::Kubernetes;
 use super::kubernetes::fake::ApiServer;
 use super::memory::{MemoryCluster, MemoryEngine};
@@ -74,6 +75,8 @@ struct Ledger {
     overlaps: Vec<String>,
     /// The most channels that none ran, of those that some daemon had begun.
     idle: usize,
+    /// Channels that an operator has paused or stopped.
+    held: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -114,6 +117,10 @@ impl ClaimedChannels for Arc<Simulated> {
         assert!(removed, "{channel} does not run on {}", self.name);
         let idle = ledger.running.values().filter(|who| who.is_empty()).count();
         ledger.idle = ledger.idle.max(idle);
+    }
+
+    fn is_held(&self, channel: &str) -> bool {
+        self.ledger.lock().held.contains(channel)
     }
 
     fn stands_by(&self, channel: &str, detail: &str) {
@@ -421,32 +428,6 @@ async fn a_drained_daemon_has_nothing_and_leaves_at_once<S: Service>() {
     assert!(site.is_all_running());
 }
 
-async fn channels_come_and_go_with_the_configuration<S: Service>() {
-    let mut site = Site::<S>::new(2, 20).await;
-    // Of one daemon only: it runs there, whoever would win it.
-    for number in 0..10 {
-        site.hosts["a"].work.channels.lock().insert(format!("new-{number}"));
-    }
-    site.hosts["a"].handle.look_again();
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(site.of("a").iter().filter(|name| name.starts_with("new")).count(), 10);
-    // Of both: after the delay each has its share.
-    site.channels.clone_from(&site.hosts["a"].work.channels.lock());
-    site.hosts["b"].work.channels.lock().clone_from(&site.channels);
-    site.hosts["b"].handle.look_again();
-    sleep(DELAY + Duration::from_secs(5)).await;
-    site.check_shares();
-    for host in site.hosts.values() {
-        host.work.channels.lock().retain(|name| !name.starts_with("new"));
-        host.handle.look_again();
-    }
-    sleep(Duration::from_secs(5)).await;
-    for number in 0..10 {
-        assert_eq!(site.service.holder(&format!("new-{number}")), None);
-    }
-    site.check_no_overlap();
-}
-
 async fn two_daemons_of_one_name_are_refused<S: Service>() {
     let site = Site::<S>::new(1, 3).await;
     let (other, _) = site.service.link();
@@ -486,10 +467,10 @@ in_each_service! {
     a_daemon_that_is_cut_off_gives_up_what_others_have_claimed_meanwhile
     a_session_that_ends_is_begun_again_and_keeps_its_channels
     a_drained_daemon_has_nothing_and_leaves_at_once
-    channels_come_and_go_with_the_configuration
     two_daemons_of_one_name_are_refused
 }
 
 mod cost;
-// After the macros, which it uses.
+// After the macros, which they use.
+mod held;
 mod replaced;

@@ -5,6 +5,7 @@
 //! [`engine`] is the seam to the service that keeps the claims, `desired` says whose channel it should be,
 //! `plan` what to do next, and [`keeper`] does it.
 
+pub mod claimed_channels;
 mod desired;
 pub mod engine;
 pub mod etcd;

@@ -25,6 +25,8 @@ pub(super) struct Situation<'a> {
     pub(super) known: &'a BTreeSet<String>,
     /// Channels that it runs.
     pub(super) mine: &'a BTreeMap<String, Hold>,
+    /// Channels that an operator has paused or stopped here.
+    pub(super) held: &'a BTreeSet<String>,
     pub(super) claims: &'a BTreeMap<String, Claim>,
     pub(super) shares: &'a Shares,
     /// The others have had time to join too, so this member takes its share and not everything.
@@ -89,10 +91,11 @@ impl Situation<'_> {
         steps
     }
 
-    /// Another member should have it, and it may move now.
+    /// Another member should have it, and it may move now. One that an operator holds would apply there, so it moves
+    /// only on request.
     fn belongs_elsewhere(&self, channel: &str) -> bool {
-        let owner = self.shares.owner(channel);
-        owner.is_some_and(|owner| owner != self.me) && (self.is_stable || self.is_draining)
+        let may_move = self.is_draining || (self.is_stable && !self.held.contains(channel));
+        may_move && self.shares.owner(channel).is_some_and(|owner| owner != self.me)
     }
 }
 
@@ -160,6 +163,7 @@ mod tests {
                 me: "a",
                 known: &known,
                 mine: &mine,
+                held: &BTreeSet::new(),
                 claims: &claims,
                 shares: &shares,
                 is_settled: settled,
@@ -189,6 +193,7 @@ mod tests {
                 me: "a",
                 known: &known,
                 mine,
+                held: &known,
                 claims: &claims,
                 shares: &shares,
                 is_settled: true,
@@ -209,6 +214,7 @@ mod tests {
             me: "a",
             known: &BTreeSet::new(),
             mine: &mine,
+            held: &known,
             claims: &claims,
             shares: &shares,
             is_settled: true,
@@ -216,5 +222,25 @@ mod tests {
             is_draining: false,
         };
         assert_eq!(situation.steps().end.len(), known.len() + 1 - MOVES);
+    }
+
+    #[test]
+    fn a_channel_that_an_operator_holds_stays_while_others_move_to_their_shares() {
+        let (shares, [_, theirs]) = shares(false);
+        let known = BTreeSet::from([theirs[0].clone(), theirs[1].clone()]);
+        let mine = known.iter().map(|channel| (channel.clone(), Hold::Working)).collect();
+        let claims = known.iter().map(|channel| (channel.clone(), claim("a", true))).collect();
+        let situation = Situation {
+            me: "a",
+            known: &known,
+            mine: &mine,
+            held: &BTreeSet::from([theirs[0].clone()]),
+            claims: &claims,
+            shares: &shares,
+            is_settled: true,
+            is_stable: true,
+            is_draining: false,
+        };
+        assert_eq!(situation.steps().end, theirs[1..2]);
     }
 }

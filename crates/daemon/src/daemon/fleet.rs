@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::claims::claimed_channels::ClaimedChannels;
 use crate::claims::engine::Engine;
 use crate::claims::etcd::Etcd;
 use crate::claims::fleet_view::FleetView;
-use crate::claims::keeper::{ClaimedChannels, Handle, Keeper, Options};
+use crate::claims::keeper::{Handle, Keeper, Options};
 use crate::claims::kubernetes::Kubernetes;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -112,6 +113,10 @@ impl ClaimedChannels for Channels {
         if let Some(channel) = self.0.channel(channel) {
             channel.give_away(self.0.stop_timeout()).await;
         }
+    }
+
+    fn is_held(&self, channel: &str) -> bool {
+        self.0.channel(channel).is_some_and(|channel| channel.is_held())
     }
 
     fn stands_by(&self, channel: &str, detail: &str) {

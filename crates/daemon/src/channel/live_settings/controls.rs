@@ -163,6 +163,15 @@ impl Controls {
         self.tuning.send_modify(|tuning| tuning.paused = is_paused);
     }
 
+    /// Ends a pause, and returns it.
+    pub(in crate::channel) fn end_pause(&self) -> Option<Paused> {
+        let ended = self.paused();
+        if ended.is_some() {
+            self.set_paused(None);
+        }
+        ended
+    }
+
     /// Returns the values in use.
     pub(in crate::channel) fn view(&self) -> SettingsView {
         let (tuning, paused, until) = (self.tuning(), self.paused(), self.until.get());

@@ -9,6 +9,7 @@ use csa_scheduler::until::Until;
 use tracing::{Instrument as _, info};
 
 use super::{Done, Supervisor};
+use crate::channel::describe::state::Phase;
 use crate::channel::error::ChannelError;
 use crate::channel::identity::Identity;
 use crate::channel::live_settings::Paused;
@@ -29,7 +30,7 @@ impl Supervisor {
     /// Pauses or resumes the applier: while paused it begins nothing new.
     ///
     /// # Errors
-    /// The channel does not run.
+    /// The channel does not run, or another daemon has it.
     pub(crate) async fn set_paused(&self, paused: Option<Paused>) -> Done<()> {
         let state = self.state.lock().await;
         self.check_target("a pause")?;
@@ -37,6 +38,9 @@ impl Supervisor {
             return Err(self.not_running("restart it first"));
         }
         let is_paused = paused.is_some();
+        if is_paused && self.watch.phase() == Phase::Standby {
+            return Err(self.not_running("pause it on the daemon that has it"));
+        }
         self.controls.set_paused(paused);
         self.span.in_scope(|| info!(paused = is_paused, "pause changed"));
         Ok(())

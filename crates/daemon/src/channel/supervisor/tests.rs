@@ -10,6 +10,7 @@ use csa_scheduler::until::Until;
 use tempfile::TempDir;
 
 use super::*;
+use crate::channel::live_settings::Paused;
 use crate::config::Config;
 use crate::config::tests::in_folder;
 use crate::host::Sender;
@@ -183,6 +184,28 @@ async fn run_for_ever(channel: &Supervisor) {
         Ok(())
     });
     channel.state.lock().await.life = Some(Life { stop, kill, task });
+}
+
+#[tokio::test]
+async fn a_pause_ends_where_another_daemon_has_the_channel() {
+    let Alone { channel, stop: _stop, _folder } = Alone::new(1, "");
+    run_for_ever(&channel).await;
+    let pause = || channel.set_paused(Some(Paused { by: "ann".to_owned(), since: 1 }));
+    let is_paused = || channel.controls().paused().is_some() || channel.controls().tuning().paused;
+    pause().await.expect("it runs");
+    assert!(channel.is_held());
+    channel.watch.standing_by("another daemon has the channel");
+    assert!(!is_paused() && !channel.is_held());
+    let refused = pause().await.expect_err("another daemon has it");
+    assert!(refused.error.contains("standby") && !is_paused(), "{refused:?}");
+    channel.set_paused(None).await.expect("nothing to resume");
+
+    channel.watch.starting(&channel.settings());
+    pause().await.expect("it has the channel again");
+    channel.give_away(Duration::ZERO).await;
+    assert!(!is_paused(), "it would come back with the channel");
+    channel.watch.stopped("stopped on request");
+    assert!(channel.is_held());
 }
 
 /// Returns a stop with an hour for running groups, once it has the channel.

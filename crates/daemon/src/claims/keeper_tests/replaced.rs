@@ -1,4 +1,4 @@
-//! Channels that a reload removes and another one adds again while the keeper looks at nothing.
+//! Channels that reloads add and remove, also while the keeper looks at nothing.
 
 use super::*;
 
@@ -43,6 +43,33 @@ async fn a_channel_that_was_removed_and_added_again_runs_again<S: Service>() {
     site.check_no_overlap();
 }
 
+async fn channels_come_and_go_with_the_configuration<S: Service>() {
+    let mut site = Site::<S>::new(2, 20).await;
+    // Of one daemon only: it runs there, whoever would win it.
+    for number in 0..10 {
+        site.hosts["a"].work.channels.lock().insert(format!("new-{number}"));
+    }
+    site.hosts["a"].handle.look_again();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(site.of("a").iter().filter(|name| name.starts_with("new")).count(), 10);
+    // Of both: after the delay each has its share.
+    site.channels.clone_from(&site.hosts["a"].work.channels.lock());
+    site.hosts["b"].work.channels.lock().clone_from(&site.channels);
+    site.hosts["b"].handle.look_again();
+    sleep(DELAY + Duration::from_secs(5)).await;
+    site.check_shares();
+    for host in site.hosts.values() {
+        host.work.channels.lock().retain(|name| !name.starts_with("new"));
+        host.handle.look_again();
+    }
+    sleep(Duration::from_secs(5)).await;
+    for number in 0..10 {
+        assert_eq!(site.service.holder(&format!("new-{number}")), None);
+    }
+    site.check_no_overlap();
+}
+
 in_each_service! {
+    channels_come_and_go_with_the_configuration
     a_channel_that_was_removed_and_added_again_runs_again
 }
