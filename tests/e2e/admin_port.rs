@@ -2,13 +2,16 @@
 //! replication.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use csa_tests::{Daemon, Server, compare, eventually};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
 
 use crate::{DRAIN, wait_state};
 
@@ -340,4 +343,61 @@ async fn half_sent_requests_do_not_stop_replication() {
     drop(clients);
     let status: Value = daemon.status();
     assert_eq!(status["channels"][0]["state"], "running", "{status:#}");
+}
+
+/// A request for transactions that never come.
+const WAIT: &str = "/channels/test/wait?gtid_set=00000000-0000-0000-0000-000000000001:1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_without_rights_and_clients_that_wait_keep_nobody_out() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = Daemon::builder(&source, &target).start();
+    wait_state(&daemon, 0, "running").await;
+
+    // More than there are places, from so many addresses that none has too many.
+    let port: u16 =
+        daemon.url("").rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let mut strangers = Vec::new();
+    for number in 0..120 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        let from = Ipv4Addr::new(127, 0, 0, 1 + number % 3);
+        socket.bind((from, 0).into()).expect("an address of the loopback");
+        let connected = socket.connect((Ipv4Addr::LOCALHOST, port).into()).await;
+        let mut stream = connected.expect("connects");
+        stream.write_all(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("is sent");
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.expect("is answered");
+        assert_eq!(&answer, b"HTTP/1.1 404", "at {number}");
+        strangers.push(stream);
+    }
+    for path in ["/healthz", "/metrics"] {
+        let answer = get(&daemon, path, "Host: localhost\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    }
+
+    // More than may wait on the socket; the one that asks whether they do goes away at once.
+    let wait = |more: &str| {
+        let mut stream = UnixStream::connect(daemon.socket_path()).expect("connects");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("has a time limit");
+        let request = format!("GET {WAIT}{more} HTTP/1.1\r\nHost: localhost\r\n");
+        // A connection that is refused may be closed by now.
+        let _ = stream.write_all(format!("{request}Connection: close\r\n\r\n").as_bytes());
+        stream
+    };
+    let waiting: Vec<UnixStream> = (0..25).map(|_| wait("")).collect();
+    eventually("half of the places wait", DRAIN, async || {
+        let mut answer = String::new();
+        let _ = wait("&timeout_seconds=0").read_to_string(&mut answer);
+        answer.starts_with("HTTP/1.1 503") && answer.contains("too many clients wait")
+    })
+    .await;
+    daemon.commanded(&["pause"]);
+    daemon.commanded(&["resume"]);
+    drop(waiting);
+    eventually("others may wait", DRAIN, async || {
+        let said =
+            daemon.command(&["wait", "00000000-0000-0000-0000-000000000001:1", "--timeout", "0s"]);
+        said.code == Some(1) && said.error.contains("not applied in time")
+    })
+    .await;
 }

@@ -1,8 +1,9 @@
 //! Access to the admin port, the effects of a reload, and the port as docs/openapi.json describes it.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use csa_tests::{Daemon, Load, LoadOptions, OpenApi, Server, compare, eventually, prepare};
 use serde_json::Value;
@@ -159,6 +160,18 @@ async fn wait_state_with(daemon: &Daemon, token: &str, state: &str) {
     .await;
 }
 
+/// Returns a client that waits.
+fn waiting(daemon: &Daemon, set: &str) -> TcpStream {
+    let address = daemon.url("");
+    let mut stream = TcpStream::connect(address.trim_start_matches("http://")).expect("connects");
+    let request = format!(
+        "GET /channels/test/wait{set} HTTP/1.1\r\nHost: localhost\r\n\
+         Authorization: Bearer {READ_TOKEN}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).expect("is sent");
+    stream
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_is_as_the_description_says() {
     let (source, target) = Server::pair(&[], &[]);
@@ -242,6 +255,14 @@ async fn every_answer_is_as_the_description_says() {
         assert_eq!(first.join().expect("it ends"), 200);
     });
     assert_eq!(ask("get", transactions, "?rows=true", TOKEN, ""), 200);
+    let never = "?gtid_set=00000000-0000-0000-0000-000000000001:1";
+    let others: Vec<TcpStream> = (0..25).map(|_| waiting(&daemon, never)).collect();
+    let deadline = Instant::now() + DRAIN;
+    while ask("get", wait, &format!("{never}&timeout_seconds=0"), READ_TOKEN, "") != 503 {
+        assert!(Instant::now() < deadline, "all may wait");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(others);
     let settings = [
         ("worker_count", "4"),
         ("event_memory_limit", "64MiB"),
@@ -346,7 +367,6 @@ async fn every_answer_is_as_the_description_says() {
         .start();
     let own = format!("Bearer {}", fleet.own_token());
     let own = [("authorization", own.as_str())];
-    let never = "?gtid_set=00000000-0000-0000-0000-000000000001:1";
     for (method, path, query, code) in [
         ("get", "/fleet", "", 200),
         ("post", &*restart, "", 409),

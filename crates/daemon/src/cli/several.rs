@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::table;
 use crate::host::Failure;
 
-/// Requests at a time: a pause or a stop waits for running groups, and the daemon takes 20 connections
+/// Requests at a time: a pause or a stop waits for running groups, and the daemon takes 40 connections
 /// on its socket.
 const AT_ONCE: usize = 8;
 

@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::error::ApiError;
 use super::peer::Peer;
+use super::serve::Place;
 use crate::config::Access;
 use crate::daemon::Daemon;
 
@@ -60,6 +61,11 @@ pub(super) async fn guard(
             let _ = tokio::time::timeout(BODY_TIME, to_bytes(body, REFUSED_MAX)).await;
         }
         return error.into_response();
+    }
+    if needs != Needs::Nothing
+        && let Some(place) = request.extensions().get::<Place>()
+    {
+        place.keep();
     }
     request.extensions_mut().insert(permitted);
     if needs == Needs::Control {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post, put};
 use tokio::net::TcpListener;
@@ -126,9 +126,7 @@ fn router(daemon: Shared) -> Router {
             let fix = "see /openapi.json for the methods of this path";
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed here", fix)
         })
-        // The layer added last runs first: a request counts as sent even if its host is refused.
         .layer(from_fn_with_state(Arc::clone(&daemon), named_host))
-        .layer(from_fn(serve::note))
         .with_state(daemon)
 }
 

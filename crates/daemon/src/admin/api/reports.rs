@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use super::auth::Permitted;
 use super::error::ApiError;
 use super::request::{Parameters, Shared, channel};
+use super::serve::Place;
 use crate::observe::history::{HistoryView, IncidentsView, RecentView};
 use crate::observe::metrics;
 use crate::observe::view::{ChannelView, DaemonView, PeersView, StatusView, WaitView};
@@ -124,6 +125,7 @@ pub(super) async fn wait(
     State(daemon): State<Shared>,
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
+    Extension(place): Extension<Place>,
 ) -> ApiAnswer<Json<WaitView>> {
     let channel = channel(&daemon, &name)?;
     let parameters = Parameters::read(query.as_deref(), &["gtid_set", "timeout_seconds"])?;
@@ -140,6 +142,10 @@ pub(super) async fn wait(
             })?
         }
     };
+    let _waiting = place.wait().ok_or_else(|| {
+        let fix = "repeat it once some of them are done";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too many clients wait already", fix)
+    })?;
     let missing = channel.wait_for(&set, timeout.min(WAIT_MAX)).await?;
     let view = channel.view();
     Ok(Json(WaitView {

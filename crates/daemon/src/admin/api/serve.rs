@@ -5,11 +5,8 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use axum::extract::Request;
-use axum::middleware::Next;
-use axum::response::Response;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -30,7 +27,7 @@ use super::stalls::Stalls;
 /// Connections to the port, and those from one address.
 const NETWORK: (usize, usize) = (100, 50);
 /// Connections to the socket; those to the port can't use them up.
-const LOCAL: usize = 20;
+const LOCAL: usize = 40;
 /// Time for the TLS handshake, for the headers of a request, and between two requests.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Time without the client reading any of its answer.
@@ -39,6 +36,9 @@ const STALL: Duration = Duration::from_secs(30);
 const HEADERS_MAX: usize = 128 << 10;
 /// Pause after the process ran out of descriptors, or the like.
 const RECOVERY: Duration = Duration::from_secs(1);
+
+/// Pause between two lines of the log that say that all places are taken.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// Connections that are still closing after their places went to others.
 const LEAVING: usize = 10;
@@ -56,6 +56,8 @@ struct Doors {
 struct Inside {
     slots: Slots<IpAddr>,
     ends: HashMap<u64, CancellationToken>,
+    /// The last line of the log about a refused connection.
+    warned: Option<Instant>,
 }
 
 /// A connection's place.
@@ -71,7 +73,7 @@ struct Visit {
 impl Doors {
     fn new(total: usize, of_one: usize) -> Arc<Self> {
         let slots = Slots::new(total, of_one);
-        let inside = Mutex::new(Inside { slots, ends: HashMap::new() });
+        let inside = Mutex::new(Inside { slots, ends: HashMap::new(), warned: None });
         Arc::new(Self { inside, room: Arc::new(Semaphore::new(total + LEAVING)) })
     }
 
@@ -90,11 +92,23 @@ impl Doors {
                 }
                 id
             }
-            Given::None => return None,
+            Given::None => {
+                inside.warn_of_refusal(address);
+                return None;
+            }
         };
         let end = CancellationToken::new();
         inside.ends.insert(id, end.clone());
         Some(Visit { doors: Arc::clone(self), id, end, _room: room })
+    }
+}
+
+impl Inside {
+    fn warn_of_refusal(&mut self, address: IpAddr) {
+        if self.warned.is_none_or(|at| at.elapsed() >= QUIET) {
+            self.warned = Some(Instant::now());
+            warn!(%address, "refusing connections to the admin port or socket: all places are taken");
+        }
     }
 }
 
@@ -106,17 +120,33 @@ impl Drop for Visit {
     }
 }
 
-/// Notes that a connection has sent a request; runs for every request.
-pub(super) async fn note(request: Request, next: Next) -> Response {
-    if let Some(HasAsked(doors, id)) = request.extensions().get() {
-        doors.inside.lock().slots.asked(*id);
+/// The place of a request's connection.
+#[derive(Debug, Clone)]
+pub(super) struct Place(Arc<Doors>, u64);
+
+impl Place {
+    /// Keeps the place for the connection: its client has the rights for what it asks.
+    pub(super) fn keep(&self) {
+        self.0.inside.lock().slots.asked(self.1);
     }
-    next.run(request).await
+
+    /// Begins a wait, which ends when the result is dropped; `None` while too many others wait.
+    pub(super) fn wait(&self) -> Option<Waiting<'_>> {
+        let has_room = self.0.inside.lock().slots.begin_wait(self.1);
+        has_room.then(|| Waiting(self))
+    }
 }
 
-/// The connection of a request.
-#[derive(Debug, Clone)]
-struct HasAsked(Arc<Doors>, u64);
+/// A client that waits.
+#[derive(Debug)]
+pub(super) struct Waiting<'a>(&'a Place);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Place(doors, id) = self.0;
+        doors.inside.lock().slots.end_wait(*id);
+    }
+}
 
 /// Serves the port until stopped.
 pub(super) async fn network(
@@ -204,8 +234,8 @@ async fn serve<S>(stream: S, app: Router, peer: Peer, visit: &Visit, stop: &Canc
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let asked = HasAsked(Arc::clone(&visit.doors), visit.id);
-    let app = app.layer(Extension(asked)).layer(Extension(peer));
+    let place = Place(Arc::clone(&visit.doors), visit.id);
+    let app = app.layer(Extension(place)).layer(Extension(peer));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(SILENCE).max_buf_size(HEADERS_MAX);
     let stream = TokioIo::new(Stalls::new(stream, STALL));

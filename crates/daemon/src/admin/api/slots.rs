@@ -1,7 +1,7 @@
 //! Places for connections, and the choice of one to give up. Pure.
 //!
-//! Clients that connect and send nothing must not keep others out: when all places are taken, the
-//! connection that has been silent longest gives up its own.
+//! Clients that send nothing, or what they may not ask, must not keep others out: when all places are taken, the
+//! oldest connection of those gives up its own. Clients that wait take half of the places, so that commands find one.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,10 @@ pub(super) struct Slots<A> {
 #[derive(Debug)]
 struct Slot<A> {
     address: A,
-    /// It has sent a whole request.
+    /// It has sent a request that needs rights, and has them.
     has_asked: bool,
+    /// Its request waits for transactions.
+    waits: bool,
 }
 
 /// The place of a new connection.
@@ -27,7 +29,7 @@ pub(super) enum Given {
     Free(u64),
     /// The place of another, which is to be closed.
     Of(u64, u64),
-    /// Refused: every other connection has sent a request.
+    /// Refused: every other connection has asked.
     None,
 }
 
@@ -41,7 +43,7 @@ impl<A: PartialEq> Slots<A> {
         let alike = self.taken.values().filter(|slot| slot.address == address).count();
         let silent = |only_alike: bool| {
             let mut slots = self.taken.iter();
-            // Ids grow with time: the first silent one has been silent longest.
+            // Ids grow with time: the first one that has not asked is the oldest.
             let found = slots.find(|(_, s)| !s.has_asked && (!only_alike || s.address == address));
             found.map(|(id, _)| *id)
         };
@@ -57,13 +59,33 @@ impl<A: PartialEq> Slots<A> {
         }
         let id = self.next;
         self.next += 1;
-        self.taken.insert(id, Slot { address, has_asked: false });
+        self.taken.insert(id, Slot { address, has_asked: false, waits: false });
         out.map_or(Given::Free(id), |out| Given::Of(id, out))
     }
 
     pub(super) fn asked(&mut self, id: u64) {
         if let Some(slot) = self.taken.get_mut(&id) {
             slot.has_asked = true;
+        }
+    }
+
+    /// Begins a wait; returns false where half of the places, or half of those for one address, wait already.
+    pub(super) fn begin_wait(&mut self, id: u64) -> bool {
+        let Some(own) = self.taken.get(&id) else { return false };
+        let waiting = self.taken.values().filter(|slot| slot.waits);
+        let alike = waiting.clone().filter(|slot| slot.address == own.address).count();
+        let has_room = alike < self.of_one / 2 && waiting.count() < self.total / 2;
+        self.set_waits(id, has_room);
+        has_room
+    }
+
+    pub(super) fn end_wait(&mut self, id: u64) {
+        self.set_waits(id, false);
+    }
+
+    fn set_waits(&mut self, id: u64, waits: bool) {
+        if let Some(slot) = self.taken.get_mut(&id) {
+            slot.waits = waits;
         }
     }
 
@@ -103,5 +125,22 @@ mod tests {
         slots.asked(3);
         assert_eq!(slots.take("a"), Given::None);
         assert_eq!(slots.take("b"), Given::Free(4));
+    }
+
+    #[test]
+    fn those_who_wait_leave_half_of_the_places_to_others() {
+        let mut slots = Slots::new(6, 4);
+        for (id, address) in ["a", "a", "a", "b", "b"].into_iter().enumerate() {
+            assert_eq!(slots.take(address), Given::Free(id as u64));
+        }
+        assert!(slots.begin_wait(0) && slots.begin_wait(1));
+        assert!(!slots.begin_wait(2), "half of those for one address");
+        assert!(slots.begin_wait(3));
+        assert!(!slots.begin_wait(4), "half of all");
+        slots.end_wait(0);
+        assert!(slots.begin_wait(4));
+        slots.leave(3);
+        assert!(slots.begin_wait(2), "one that went away waits no more");
+        assert!(!slots.begin_wait(3), "nor does it begin to");
     }
 }
