@@ -188,6 +188,20 @@ fn the_template_is_the_unit_with_an_instance_in_it() {
     assert_eq!(body, expected.lines().collect::<Vec<_>>());
 }
 
+/// Returns the settings of the unit, without comments.
+fn settings(unit: &str) -> Vec<&str> {
+    unit.lines().filter(|line| !line.starts_with('#') && line.contains('=')).collect()
+}
+
+/// In a user namespace of its own the kernel names another user to the daemon than the one that gave a command.
+#[test]
+fn the_unit_leaves_the_users_of_clients_known() {
+    let unit = unit("csa-daemon.service");
+    let hiding: Vec<_> =
+        settings(&unit).into_iter().filter(|line| line.starts_with("PrivateUsers=")).collect();
+    assert!(hiding.is_empty(), "{hiding:?} hides who gives a command");
+}
+
 #[test]
 fn systemd_finds_nothing_wrong_with_the_units() {
     let missing = Command::new("systemd-analyze").arg("--version").output().is_err();
