@@ -202,6 +202,19 @@ fn the_unit_leaves_the_users_of_clients_known() {
     assert!(hiding.is_empty(), "{hiding:?} hides who gives a command");
 }
 
+/// The daemon gives its socket to `admin_socket_group`; of several filters the later one counts.
+#[test]
+fn the_unit_permits_what_the_socket_of_a_group_needs() {
+    let unit = unit("csa-daemon.service");
+    let mut filters =
+        settings(&unit).into_iter().filter_map(|l| l.strip_prefix("SystemCallFilter="));
+    let last = filters.rfind(|filter| {
+        let named: Vec<&str> = filter.trim_start_matches('~').split(' ').collect();
+        named.contains(&"@chown") || named.contains(&"@privileged")
+    });
+    assert_eq!(last, Some("@chown"));
+}
+
 #[test]
 fn systemd_finds_nothing_wrong_with_the_units() {
     let missing = Command::new("systemd-analyze").arg("--version").output().is_err();

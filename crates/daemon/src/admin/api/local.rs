@@ -2,9 +2,11 @@
 //! for them at first.
 
 use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::time::Duration;
 
 use axum::Router;
+use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -88,8 +90,7 @@ impl Lacking {
 /// at all: commands then need the port and a token.
 fn open_socket(daemon: &Daemon, app: &Router, stop: &CancellationToken) -> Result<bool, Failure> {
     let path = daemon.access().files.socket.clone();
-    let group = daemon.admin.socket_group.as_deref();
-    match socket::open(&path, group) {
+    match open_for(&path, daemon.admin.socket_group.as_deref()) {
         Ok(listener) => {
             tokio::spawn(serve::local(listener, app.clone(), stop.clone()));
             Ok(false)
@@ -98,14 +99,25 @@ fn open_socket(daemon: &Daemon, app: &Router, stop: &CancellationToken) -> Resul
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             Err(Failure::Input(format!("daemon.state_dir: {}: {error}", path.display())))
         }
-        Err(error) if group.is_some() => {
-            Err(Failure::Input(format!("daemon.admin_socket_group: {}: {error}", path.display())))
-        }
         Err(error) => {
             let path = path.display();
             warn!(%path, %error, "no admin socket; the command line uses the port and its token");
             Ok(false)
         }
+    }
+}
+
+/// Opens the socket for `group`, and for the daemon's own group where it can't be that one: fewer people may then give
+/// commands, and the channels run.
+fn open_for(path: &Path, group: Option<&str>) -> io::Result<UnixListener> {
+    let Some(group) = group else { return socket::open(path, None) };
+    match socket::open(path, Some(group)) {
+        Err(error) if !state_dir::is_full(&error) && error.kind() != ErrorKind::AddrInUse => {
+            let shown = path.display();
+            warn!(path = %shown, group, %error, "the admin socket stays with the daemon's own group, not admin_socket_group");
+            socket::open(path, None)
+        }
+        opened => opened,
     }
 }
 
@@ -130,5 +142,16 @@ mod tests {
         for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem] {
             assert_eq!(lacks_space(Err(kind.into())).expect_err("refused").kind(), kind);
         }
+    }
+
+    #[tokio::test]
+    async fn a_group_that_cannot_have_the_socket_keeps_no_channel_from_running() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("admin-1.sock");
+        let first = open_for(&path, Some("no-such-group")).expect("the daemon's own group has it");
+        assert!(path.exists());
+        let taken = open_for(&path, Some("no-such-group")).expect_err("another daemon has it");
+        assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+        drop(first);
     }
 }
