@@ -1,6 +1,6 @@
 //! Commands as receivers, and the test event.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -103,6 +103,17 @@ async fn a_test_event_shows_whether_events_arrive() {
     }
 }
 
+/// Root sees a daemon of another user; who may not give files away is that user.
+fn another_user_is_warned(daemon: &Daemon) {
+    let files = std::fs::read_dir(daemon.state_dir()).expect("a folder");
+    let paths = files.map(|entry| entry.expect("an entry").path());
+    let token = paths.into_iter().find(|path| path.extension().is_some_and(|of| of == "token"));
+    if chown(token.expect("a token"), Some(65534), None).is_ok() {
+        let said = daemon.commanded(&["check", "--notify"]);
+        assert!(said.contains("warning: --notify: "), "{said}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_guide_works_as_it_is_written() {
     let (source, target) = servers().await;
@@ -118,9 +129,13 @@ async fn the_guide_works_as_it_is_written() {
     daemon.wait_drained(&source, &target, DRAIN).await;
     for line in guide.take("sh").lines() {
         let command = line.split('#').next().unwrap_or_default().trim();
+        // The daemon's user is the one of this test.
+        let command = command.trim_start_matches("runuser -u csa-daemon -- ");
         let arguments: Vec<&str> = command.split(' ').skip(1).collect();
-        daemon.commanded(&arguments);
+        let said = daemon.commanded(&arguments);
+        assert!(!said.contains("warning: --notify"), "{said}");
     }
+    another_user_is_warned(&daemon);
     let written = || std::fs::read_to_string(folder.path().join("events.log")).unwrap_or_default();
     assert!(written().contains("channel test: test: "), "{}", written());
     daemon.commanded(&["pause"]);

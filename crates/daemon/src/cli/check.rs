@@ -22,7 +22,7 @@ use crate::host::{Failure, logging, runtime};
 /// A whole run, as JSON.
 #[derive(Debug, Serialize)]
 struct CheckOutput {
-    /// The warnings about the configuration file.
+    /// The warnings about the configuration file, and about the user that sends test events.
     warnings: Vec<String>,
     /// Empty unless servers were checked.
     channels: Vec<CheckReport>,
@@ -36,9 +36,12 @@ pub(crate) fn check(
     channel: Option<&str>,
     arguments: &CheckArguments,
 ) -> Result<(), Failure> {
-    let config = Config::load(path)?;
+    let mut config = Config::load(path)?;
     logging::parse(&config.daemon.log_filter)
         .map_err(|why| Failure::Input(format!("{}: daemon.{why}", path.display())))?;
+    if arguments.notify {
+        config.warnings.extend(check_notify::another_user(&config.daemon));
+    }
     let channels = chosen(&config, channel)?;
     let profiles = Profiles::parse(&arguments.profile)
         .map_err(|why| Failure::Input(format!("--profile: {why}")))?;

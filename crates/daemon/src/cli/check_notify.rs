@@ -1,11 +1,14 @@
 //! `check --notify`: a test event for the receiver of each channel.
 
 use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 
 use csa_provider::server::visible::one_line;
+use rustix::process::geteuid;
 use serde::Serialize;
 
-use crate::config::ChannelSettings;
+use crate::config::{AdminFiles, ChannelSettings, DaemonConfig};
 use crate::host::{Failure, runtime};
 use crate::notify::{Event, Origin, deliver, host, name_of};
 
@@ -28,6 +31,21 @@ impl fmt::Display for TestedReceiver {
             Some(why) => write!(f, "channel {channel}: {}", one_line(why)),
         }
     }
+}
+
+/// Returns the warning that this process runs as another user than the daemon does, whose token shows its user.
+pub(super) fn another_user(daemon: &DaemonConfig) -> Option<String> {
+    let token = fs::metadata(AdminFiles::of(daemon).token).ok()?;
+    warning(geteuid().as_raw(), token.uid())
+}
+
+fn warning(own: u32, daemon: u32) -> Option<String> {
+    (own != daemon).then(|| {
+        format!(
+            "--notify: a receiver that works for this user (uid {own}) may fail for the daemon's (uid {daemon}), also at \
+             files that it makes now; run this as the daemon's user"
+        )
+    })
 }
 
 /// Sends each event once, whatever `events` says.
@@ -69,5 +87,17 @@ pub(super) fn verdict(tested: &[TestedReceiver]) -> Result<(), Failure> {
             "no test event arrived for {}: see above, and docs/notifications.md",
             failed.join(", ")
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_user_than_the_daemons_is_named() {
+        assert_eq!(warning(998, 998), None);
+        let said = warning(0, 998).expect("a warning");
+        assert!(said.contains("(uid 0)") && said.contains("(uid 998)"), "{said}");
     }
 }
