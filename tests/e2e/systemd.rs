@@ -215,6 +215,26 @@ fn the_unit_permits_what_the_socket_of_a_group_needs() {
     assert_eq!(last, Some("@chown"));
 }
 
+/// The signal of a reload has no answer, so another command of the unit gives it.
+#[test]
+fn a_reload_of_the_unit_fails_for_a_wrong_file() {
+    let unit = unit("csa-daemon.service");
+    let commands = settings(&unit).into_iter().filter_map(|l| l.strip_prefix("ExecReload="));
+    let told = commands.rev().find_map(|command| command.strip_prefix("/usr/bin/csa-daemon "));
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let file = scratch.path().join("csa-daemon.toml");
+    let here = file.display().to_string();
+    let words = told.expect("a command that reads the file");
+    let words = words.replace("/etc/csa-daemon/csa-daemon.toml", &here);
+    let reload = |text: &str| {
+        std::fs::write(&file, text).expect("writable");
+        let mut command = Command::new(Daemon::executable());
+        command.args(words.split(' ')).output().expect("runs").status.success()
+    };
+    assert!(reload("[daemon]\nallow_no_channels = true\n"), "{words}");
+    assert!(!reload("[daemon]\nallow_no_chanels = true\n"), "{words}");
+}
+
 #[test]
 fn systemd_finds_nothing_wrong_with_the_units() {
     let missing = Command::new("systemd-analyze").arg("--version").output().is_err();

@@ -229,6 +229,7 @@ async fn every_alert_fires_and_resolves_on_a_live_daemon() {
     everything_at_once(&mut site).await;
     site.resolve("lock inversions", &["LockInversionsHigh"]).await;
     rows_differ(&mut site).await;
+    a_file_refused(&mut site).await;
     another_daemon(&mut site).await;
     the_target_unwell(&mut site).await;
     servers_away(&mut site).await;
@@ -367,6 +368,18 @@ async fn servers_away(site: &mut Site) {
     site.command(BROKEN, &["restart"]);
     site.resolve("the target killed", &["TargetUnreachable", "ChannelStopped"]).await;
     site.drained().await;
+}
+
+/// A file with an error is in the folder, and whoever has sent the signal gets no answer.
+async fn a_file_refused(site: &mut Site) {
+    let folder = site.daemon.config_path().with_file_name("conf.d");
+    std::fs::create_dir_all(&folder).expect("creates");
+    std::fs::write(folder.join("wrong.toml"), "wrong = 1\n").expect("writable");
+    site.daemon.signal("HUP");
+    site.fires("a file refused", &[("ConfigNotReloaded", None)]).await;
+    std::fs::remove_dir_all(&folder).expect("removable");
+    site.daemon.signal("HUP");
+    site.resolve("a file refused", &["ConfigNotReloaded"]).await;
 }
 
 /// A row of the target is another one, and nothing changes it.
