@@ -83,6 +83,21 @@ impl Folder {
         Ok(true)
     }
 
+    /// Leaves a file with this value; returns its name. That is another one after each change of the value, so that a
+    /// reload notices it, and the same one after a change of anything else in the secret.
+    pub(super) fn put_secret(&self, key: &str, version: &str, value: &[u8]) -> io::Result<String> {
+        let secrets = self.secrets();
+        let prefix = format!("{key}.");
+        for name in names(&secrets)? {
+            if name.starts_with(&prefix) && fs::read(secrets.join(&name))? == value {
+                return Ok(name);
+            }
+        }
+        let name = format!("{key}.{version}");
+        self.put(&secrets.join(&name), value)?;
+        Ok(name)
+    }
+
     /// Removes the file of a channel.
     pub(super) fn remove_channel(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.channel(name))
@@ -141,5 +156,17 @@ mod tests {
         }
         folder.keep_secrets(&BTreeSet::from(["b".to_owned()])).expect("removed");
         assert_eq!(names(&folder.secrets()).expect("read"), ["b"]);
+    }
+
+    #[test]
+    fn a_secret_has_another_file_only_after_a_change_of_its_value() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let folder = Folder::new(directory.path()).expect("made");
+        let put =
+            |key, version, value: &[u8]| folder.put_secret(key, version, value).expect("written");
+        assert_eq!(put("mysql.csa", "7", b"one"), "mysql.csa.7");
+        assert_eq!(put("mysql.csa", "8", b"one"), "mysql.csa.7");
+        assert_eq!(put("mysql.csa", "9", b"two"), "mysql.csa.9");
+        assert_eq!(fs::read(folder.secrets().join("mysql.csa.9")).expect("read"), b"two");
     }
 }

@@ -147,8 +147,7 @@ impl Controller {
         Ok(SeenResources { list, problems })
     }
 
-    /// Returns the file with a secret, which has another name after each change: so a reload
-    /// notices it.
+    /// Returns the file with a secret.
     fn secret(
         &self,
         reference: &Reference,
@@ -169,11 +168,12 @@ impl Controller {
             secret.data.get(key).ok_or_else(|| format!("secret {name} has no key {key}"))?;
         let value =
             BASE64_STANDARD.decode(value).map_err(|error| format!("secret {name}: {error}"))?;
-        let file = format!("{name}.{key}.{}", secret.metadata.resource_version);
-        let path = self.folder.secrets().join(&file);
-        self.folder.put(&path, &value).map_err(|error| format!("{}: {error}", path.display()))?;
+        let version = &secret.metadata.resource_version;
+        let file = self.folder.put_secret(&format!("{name}.{key}"), version, &value);
+        let file = file.map_err(|error| format!("{}: {error}", self.folder.secrets().display()))?;
+        let path = self.folder.secrets().join(&file).display().to_string();
         used.insert(file);
-        Ok(path.display().to_string())
+        Ok(path)
     }
 
     /// The daemon's status, after it has read files that changed.
