@@ -70,7 +70,8 @@ impl Notify {
         self.has_receiver() && !self.events.is_empty()
     }
 
-    /// Returns the values in words, in the order of [`Self::KEYS`]; the path of `url` as a checksum.
+    /// Returns the values in words, in the order of [`Self::KEYS`]; the arguments of `command` and the path of `url` as a
+    /// checksum.
     pub(crate) fn shown(&self) -> [String; Self::KEYS.len()] {
         let none = || "none".to_owned();
         let path = |path: &Option<PathBuf>| {
@@ -78,7 +79,10 @@ impl Notify {
         };
         let (command, url, token_file, tls_ca) = match &self.receiver {
             Receiver::None => (none(), none(), none(), none()),
-            Receiver::Command(command) => (command.join(" "), none(), none(), none()),
+            Receiver::Command(command) => {
+                let shown = format!("{} … ({})", program(command), checksum(command));
+                (shown, none(), none(), none())
+            }
             Receiver::Webhook(hook) => {
                 (none(), hook.shown(), path(&hook.token_file), path(&hook.tls_ca))
             }
@@ -93,10 +97,20 @@ impl Notify {
 impl Webhook {
     /// Tells one address from another without what is secret in it.
     fn shown(&self) -> String {
-        let mut hasher = DefaultHasher::new();
-        self.path.hash(&mut hasher);
-        format!("{}/… ({:04x})", self.server, hasher.finish() & 0xffff)
+        format!("{}/… ({})", self.server, checksum(&self.path))
     }
+}
+
+/// Returns four digits that are others after a change, and tell nobody what is secret.
+fn checksum(of: impl Hash) -> String {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    format!("{:04x}", hasher.finish() & 0xffff)
+}
+
+/// Returns the program of a command alone, also where somebody has written both as one text.
+fn program(command: &[String]) -> &str {
+    command.first().and_then(|first| first.split(' ').next()).unwrap_or_default()
 }
 
 /// Checks that keys fit each other, and the files that they name.
@@ -125,7 +139,8 @@ pub(super) fn settings(
             }
             // A name would depend on PATH, which differs between a shell and a service.
             if !command.first().is_some_and(|program| program.starts_with('/')) {
-                return wrong(format!("command: {command:?}: write the path of the program"));
+                let program = program(&command);
+                return wrong(format!("command: {program:?}: write the path of the program"));
             }
             Receiver::Command(command)
         }
@@ -229,5 +244,16 @@ mod tests {
         let (one, other) = (shown("http://a/secret/1"), shown("http://a/secret/2"));
         assert!(!one.contains("secret") && one.starts_with("http://a:80/"), "{one}");
         assert_ne!(one, other, "a change of it is seen");
+    }
+
+    #[test]
+    fn the_arguments_of_a_command_are_not_shown() {
+        let shown = |argument: &str| {
+            let command = format!("command = [\"/bin/say\", \"{argument}\"]");
+            resolved(&command).expect("a command").shown()[0].clone()
+        };
+        let (one, other) = (shown("secret 1"), shown("secret 2"));
+        assert!(!one.contains("secret") && one.starts_with("/bin/say "), "{one}");
+        assert_ne!(one, other, "a change of them is seen");
     }
 }

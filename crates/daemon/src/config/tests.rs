@@ -195,7 +195,7 @@ fn bad_values_name_their_key() {
         (source("port = \"x\""), "source.port: \"x\" is not an integer"),
         (source("tls = \"on\""), "source.tls: \"on\" is not one of \"disabled\", \"preferred\","),
         (source("failover = [{ hots = 'h' }]"), "source.failover.hots: unknown key, did you mean"),
-        (applier("replicate_do_db = \"shop\""), "applier.replicate_do_db: \"shop\" is not a list"),
+        (applier("replicate_do_db = \"shop\""), "applier.replicate_do_db: a text is not a list"),
         (error(&changed("\"orders\"", "\"Orders!\"")), "name: 1 to 64"),
         (error(&changed("password = \"secret\"\nserver_id", "server_id")), "source: password_file"),
         (error(&format!("{MINIMAL}{MINIMAL}")), "used twice"),
@@ -213,10 +213,14 @@ fn what_may_be_a_secret_is_not_repeated() {
         error(&format!("{MINIMAL}[channel.archive]\nurl = \"s3://b/p\"\noptions = {options}\n"))
     };
     let notify = |url: &str| error(&format!("{MINIMAL}[channel.notify]\nurl = {url}\n"));
+    let section = |keys: &str| error(&format!("{MINIMAL}[channel.{keys}\n"));
     for (message, words) in [
         (error(&changed("password = \"secret\"", "password = 5309")), "password: a number"),
         (error(&changed("password = \"secret\"", "password = [\"5309\"]")), "password: a list"),
         (notify("[\"https://hooks/5309\"]"), "notify.url: a list is not text in quotes"),
+        (section("notify]\ncommand = \"/bin/say 5309\""), "notify.command: a text is not a list"),
+        (section("notify]\ncommand = [\"say 5309\", \"5309\"]"), "notify.command: \"say\": write"),
+        (section("move]\nhand_over = \"/bin/say 5309\""), "move.hand_over: a text is not a list"),
         (archive("\"5309\""), "archive.options: a text is not a table"),
         (archive("{ aws_secret_access_key = 5309 }"), "aws_secret_access_key: a number"),
     ] {

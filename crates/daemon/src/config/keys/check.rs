@@ -62,7 +62,8 @@ fn value(value: &Value, schema: &Json, path: &str) -> Result {
     }
     let (name, may_be_secret) = match type_of(schema) {
         Some("object") => ((!value.is_table()).then_some("a table"), true),
-        Some("array") => ((!value.is_array()).then_some("a list"), false),
+        // A command with its arguments, as one text.
+        Some("array") => ((!value.is_array()).then_some("a list"), true),
         Some("boolean") => ((!value.is_bool()).then_some("true or false"), false),
         Some("integer") => ((!value.is_integer()).then_some("an integer"), false),
         Some("string") => ((!value.is_str()).then_some("text in quotes"), true),
