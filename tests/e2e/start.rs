@@ -1,6 +1,7 @@
 //! The start position of a channel: it never goes back in time, skips nothing, and follows no source
 //! with another history.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use csa_tests::{Daemon, FakeServer, Server, compare, eventually};
@@ -340,6 +341,30 @@ async fn a_start_asks_each_server_once() {
         assert_eq!(server.value::<u64>(asked).await, 1);
     }
     compare(&source, &target).await;
+}
+
+/// The first process of a container gets no signal that it does not listen for; any other one would end with the status of
+/// the signal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_while_a_server_does_not_answer_is_orderly() {
+    let (source, target) = Server::pair(&[], &[]);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("binds");
+    silent.set_nonblocking(true).expect("set");
+    let port = silent.local_addr().expect("an address").port();
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.port", i64::from(port))
+        .set("source.connect_timeout", "60s")
+        .build();
+    daemon.spawn();
+    let mut asked = None;
+    eventually("the source is asked", DRAIN, async || {
+        asked = silent.accept().ok();
+        asked.is_some()
+    })
+    .await;
+    daemon.signal("TERM");
+    let status = daemon.wait_exit(Duration::from_secs(20));
+    assert!(status.success(), "{status}\n{}", daemon.log_tail());
 }
 
 /// A later version may add columns to our tables.

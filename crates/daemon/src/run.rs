@@ -69,12 +69,13 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
         let reached = Milestones { open, stop, kill, in_fleet: claims.is_some() };
         tokio::spawn(systemd::keep_told(look, reached));
     }
+    // The first process of a container gets no signal that it does not listen for.
+    let mut signals = StopSignals::listen()?;
     // In a fleet a channel is checked where it is claimed.
-    if claims.is_none() {
-        refuse_if_none_can_run(&daemon).await?;
+    if claims.is_none() && !may_begin(&daemon, &mut signals).await? {
+        info!("stopped before any channel was started");
+        return Ok(());
     }
-    // A stop ends the process at once until now, when nothing is begun.
-    let signals = StopSignals::listen()?;
     // Before the admin port: it must not say that there is no fleet.
     let entry = claims.map(|claims| fleet::enter(&daemon, claims, &stop)).transpose()?;
     // Before the channels: one that waits for a server can already be watched and commanded.
@@ -122,6 +123,14 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     }
     info!("stopped");
     if failures.is_empty() { Ok(()) } else { Err(Failure::Runtime(failures.join("; "))) }
+}
+
+/// Checks every channel; returns false where a stop comes first.
+async fn may_begin(daemon: &Daemon, signals: &mut StopSignals) -> Result<bool, Failure> {
+    tokio::select! {
+        looked = refuse_if_none_can_run(daemon) => looked.map(|()| true),
+        () = signals.next() => Ok(false),
+    }
 }
 
 /// Checks every channel before anything is written anywhere. A refused channel does not affect the
