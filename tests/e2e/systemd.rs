@@ -235,6 +235,33 @@ fn a_reload_of_the_unit_fails_for_a_wrong_file() {
     assert!(!reload("[daemon]\nallow_no_chanels = true\n"), "{words}");
 }
 
+/// A removal of the RPM package runs this where systemd runs: here it gets the links of another root.
+#[test]
+fn a_removal_leaves_no_instance_enabled() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let units = scratch.path().join("usr/lib/systemd/system");
+    std::fs::create_dir_all(&units).expect("created");
+    for name in ["csa-daemon.service", "csa-daemon@.service"] {
+        std::fs::write(units.join(name), unit(name)).expect("writable");
+    }
+    let wanted = scratch.path().join("etc/systemd/system/multi-user.target.wants");
+    let links = || std::fs::read_dir(&wanted).map_or(0, |links| links.count());
+    let systemctl = |words: &str| {
+        let mut command = Command::new("systemctl");
+        let words = words.replace(['\'', '"'], "");
+        command.arg("--root").arg(scratch.path()).args(words.split_whitespace());
+        let output = command.output().expect("runs");
+        assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    systemctl("enable csa-daemon.service csa-daemon@one.service csa-daemon@two.service");
+    assert_eq!(links(), 3);
+    let spec = std::fs::read_to_string(root().join("config/rpm/csa-daemon.spec")).expect("a file");
+    let removal = spec.lines().find(|line| line.contains(" disable ")).expect("a removal");
+    let words = removal.trim().strip_prefix("systemctl ").and_then(|of| of.strip_suffix(" || :"));
+    systemctl(words.expect("a command"));
+    assert_eq!(links(), 0, "{removal}");
+}
+
 #[test]
 fn systemd_finds_nothing_wrong_with_the_units() {
     let missing = Command::new("systemd-analyze").arg("--version").output().is_err();
