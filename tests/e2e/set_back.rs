@@ -78,6 +78,38 @@ async fn a_source_that_was_set_back_and_went_on_is_not_followed() {
     compare(&source, &target).await;
 }
 
+/// The target keeps up, so that no transaction is in the relay store. Reception ends while the source has fewer
+/// transactions, and begins again once it has given their GTIDs to others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_was_set_back_is_not_followed_once_reception_begins_again() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let gate = Gate::to(source.port);
+    let daemon = Daemon::builder(&source, &target)
+        .set("source.port", i64::from(gate.port))
+        .env("CSA_TEST_HASTE", "20")
+        .start();
+    saved_in_between(&daemon, &source, &target).await;
+    gate.close(At::Greeting, 1040, "Too many connections");
+    source.stop();
+    source.put_back_data();
+    source.restart();
+    insert(&source, 1000..1005).await;
+    gate.open();
+    eventually("reception ends", DRAIN, async || {
+        daemon.log().contains("more GTIDs than the source")
+    })
+    .await;
+    insert(&source, 2000..2030).await;
+    eventually("the other history is noticed", DRAIN, async || {
+        let error = daemon.status()["channels"][0]["last_error"]["message"].to_string();
+        error.contains("was set back")
+    })
+    .await;
+    let others: u64 = target.value("SELECT COUNT(*) FROM d.t WHERE id >= 20").await;
+    assert_eq!(others, 0, "nothing of it is applied");
+}
+
 /// A server that is started again, or restored to what was received, has the same transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_was_restored_to_all_that_was_received_is_followed() {

@@ -234,6 +234,26 @@ async fn a_stop_leaves_the_end_of_what_was_received() {
     assert_eq!((running.received, running.apply()), (52, 52));
 }
 
+/// The source is asked for it again, so that one that was set back is noticed.
+#[tokio::test(start_paused = true)]
+async fn a_stop_leaves_the_last_transaction_of_what_was_never_written() {
+    let running = Running::keeping_up().await;
+    let last = running.inlet.last();
+    assert_eq!(last.as_ref().map(|last| &last.gtid), Some(&gtid(20)));
+    assert_eq!(running.written(), 0);
+    let options = running.options.clone();
+    let fs = running.stop().await;
+    let (store, _) = RelayStore::resume(options).expect("opens").expect("not empty");
+    assert_eq!(store.inlet_and_writer().0.last(), last);
+    drop(store);
+    let mut running = Running::start(fs, 20).await;
+    assert_eq!(running.inlet.last(), last);
+    running.receive(&[100]).await;
+    assert_eq!(running.apply(), 21);
+    let running = Running::start(running.kill().await, 21).await;
+    assert_eq!(running.inlet.last(), None, "nothing but the target has it");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_target_that_lags_has_all_but_the_newest_on_disk() {
     let mut running = Running::start(MemoryFs::new(1), 0).await;

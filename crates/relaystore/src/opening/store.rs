@@ -151,6 +151,7 @@ impl RelayStore {
             received: received.clone(),
             only_on_target: only_on_target.clone(),
             format: recovered.format,
+            last: last.clone(),
             transactions: recovered.transactions,
             event_bytes: recovered.event_bytes,
         };

@@ -42,7 +42,7 @@ pub(crate) struct Recovered {
     /// Everything below it is executed on the target.
     pub(crate) released: RelayPosition,
     pub(crate) received: GtidSet,
-    /// The last transaction of the last segment, if that has any.
+    /// The last transaction of the last segment, or else the one before that, if its header names one.
     pub(crate) last: Option<LastReceived>,
     pub(crate) format: Option<FormatDescription>,
     pub(crate) transactions: u64,
@@ -258,7 +258,7 @@ impl Scan {
             transactions: 0,
             bytes: 0,
             received: segment.header.previous.clone(),
-            last: None,
+            last: segment.header.last.clone(),
             format: segment.header.format.clone(),
             cut: GtidSet::new(),
         };

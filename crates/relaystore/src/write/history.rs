@@ -1,6 +1,7 @@
 //! Everything that the channel has received, as the header of the next segment states it.
 
-use csa_provider::binlog::{EventType, FormatDescription, Gtid, GtidSet, RawEvent};
+use csa_provider::binlog::{EventType, FormatDescription, GtidSet, RawEvent};
+use csa_provider::source::LastReceived;
 
 use crate::disk::segment::SegmentHeader;
 
@@ -11,6 +12,8 @@ pub(crate) struct History {
     pub(crate) only_on_target: GtidSet,
     /// The format description in force.
     pub(crate) format: Option<FormatDescription>,
+    /// The last transaction received. `None` if that is not known, or the target has others.
+    pub(crate) last: Option<LastReceived>,
     /// All transactions ever received, and bytes of their events.
     pub(crate) transactions: u64,
     pub(crate) event_bytes: u64,
@@ -24,14 +27,16 @@ impl History {
             bytes_before: self.event_bytes,
             previous: self.received.clone(),
             format: self.format.clone(),
+            last: self.last.clone(),
         }
     }
 
     /// Adds a whole transaction.
-    pub(super) fn add(&mut self, gtid: &Gtid, event_bytes: u64) {
-        self.received.add(gtid);
+    pub(super) fn add(&mut self, whole: LastReceived) {
+        self.received.add(&whole.gtid);
         self.transactions += 1;
-        self.event_bytes += event_bytes;
+        self.event_bytes += whole.bytes;
+        self.last = Some(whole);
     }
 
     /// Counts what only the target has as received.

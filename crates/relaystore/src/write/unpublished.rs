@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use csa_provider::binlog::{Gtid, TransactionHeader};
 use csa_provider::seams::planted::{Bug, is_planted};
+use csa_provider::source::LastReceived;
 
 use crate::state::follow::Followed;
 use crate::state::shared::{Open, Shared, StoreState};
@@ -31,6 +32,17 @@ pub(super) struct OpenTransaction {
     pub(super) bytes: u64,
     /// Once a part of it is written.
     pub(super) followed: Option<Arc<Followed>>,
+}
+
+impl OpenTransaction {
+    /// Returns what is kept of it once it is whole.
+    pub(super) fn received(&self) -> LastReceived {
+        LastReceived {
+            gtid: self.header.gtid.clone(),
+            committed: self.header.original_commit_timestamp,
+            bytes: self.bytes,
+        }
+    }
 }
 
 /// The end of a transaction that readers could follow, once it is written.

@@ -149,7 +149,7 @@ impl Writer {
     /// Records that the open transaction is whole.
     fn complete(&mut self) {
         if let Some(open) = self.unpublished.open.take() {
-            self.history.add(&open.header.gtid, open.bytes);
+            self.history.add(open.received());
             self.unpublished.complete(open, self.end());
         }
     }

@@ -1,5 +1,6 @@
 use bytes::Bytes;
-use csa_provider::binlog::{FormatDescription, GtidSet};
+use csa_provider::binlog::{FormatDescription, Gtid, GtidSet, Tag, Uuid};
+use csa_provider::source::LastReceived;
 
 const MAGIC: &[u8; 8] = b"CSARELAY";
 const VERSION: u16 = 1;
@@ -17,6 +18,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) previous: GtidSet,
     /// Format description in force at the start.
     pub(crate) format: Option<FormatDescription>,
+    /// The last transaction before this segment. `None` if that is not known, or the target has others.
+    pub(crate) last: Option<LastReceived>,
 }
 
 /// The reason bytes are not a segment header.
@@ -37,7 +40,8 @@ impl SegmentHeader {
         }
         let previous = self.previous.encode();
         let format = self.format.as_ref().map_or(&[][..], |format| format.raw());
-        for part in [&previous[..], format] {
+        let last = self.last.as_ref().map_or_else(Vec::new, encode_last);
+        for part in [&previous[..], format, &last] {
             out.extend_from_slice(&(part.len() as u32).to_le_bytes());
             out.extend_from_slice(part);
         }
@@ -68,19 +72,18 @@ impl SegmentHeader {
         if version != VERSION {
             return Err(HeaderError::Version(version));
         }
-        let u64_at = |at: usize| -> Option<u64> {
-            Some(u64::from_le_bytes(covered.get(at..at + 8)?.try_into().ok()?))
-        };
         let part = |at: usize| -> Option<&[u8]> {
             let len = read_u32(covered, at)? as usize;
             covered.get(at + 4..at.checked_add(4)?.checked_add(len)?)
         };
         let previous = part(PREFIX_LEN + 24).ok_or_else(short)?;
         let format = part(PREFIX_LEN + 28 + previous.len()).ok_or_else(short)?;
+        // A header may end before it.
+        let last = part(PREFIX_LEN + 32 + previous.len() + format.len()).and_then(decode_last);
         let header = Self {
-            number: u64_at(PREFIX_LEN).ok_or_else(short)?,
-            transactions_before: u64_at(PREFIX_LEN + 8).ok_or_else(short)?,
-            bytes_before: u64_at(PREFIX_LEN + 16).ok_or_else(short)?,
+            number: read_u64(covered, PREFIX_LEN).ok_or_else(short)?,
+            transactions_before: read_u64(covered, PREFIX_LEN + 8).ok_or_else(short)?,
+            bytes_before: read_u64(covered, PREFIX_LEN + 16).ok_or_else(short)?,
             previous: GtidSet::decode(previous).map_err(|_| damaged("GTID set"))?,
             format: if format.is_empty() {
                 None
@@ -88,9 +91,35 @@ impl SegmentHeader {
                 let format = FormatDescription::parse(Bytes::copy_from_slice(format));
                 Some(format.map_err(|_| damaged("format description"))?)
             },
+            last,
         };
         Ok((header, len))
     }
+}
+
+fn encode_last(last: &LastReceived) -> Vec<u8> {
+    let mut out = last.gtid.uuid.as_bytes().to_vec();
+    for field in [last.gtid.gno, last.committed, last.bytes] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+    out.extend_from_slice(last.gtid.tag.as_str().as_bytes());
+    out
+}
+
+/// Reads what [`encode_last`] writes; `None` where nothing is known.
+fn decode_last(bytes: &[u8]) -> Option<LastReceived> {
+    let (fixed, tag) = bytes.split_at_checked(40)?;
+    let uuid = Uuid::from_slice(fixed.get(..16)?).ok()?;
+    let tag = Tag::new(std::str::from_utf8(tag).ok()?).ok()?;
+    Some(LastReceived {
+        gtid: Gtid { uuid, tag, gno: read_u64(fixed, 16)? },
+        committed: read_u64(fixed, 24)?,
+        bytes: read_u64(fixed, 32)?,
+    })
+}
+
+fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
