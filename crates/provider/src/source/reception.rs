@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 
 use crate::binlog::commit_times::CLOCK_NOTICED;
 use crate::binlog::event::EventType;
-use crate::binlog::gtid::GtidSet;
+use crate::binlog::gtid::{Gtid, GtidSet};
 use crate::seams::backoff::Backoff;
 use crate::server::group::{Address, Candidates};
 use crate::server::link::LinkError;
@@ -49,6 +49,8 @@ pub struct Provider {
     assembler: TransactionAssembler,
     /// The place at which an event last arrived damaged, and the damage, for each address.
     damaged: BTreeMap<String, String>,
+    /// The last received transaction, for each address that refused a dump from it on as purged.
+    without_overlap: BTreeMap<String, Gtid>,
     foreign: SharedForeign,
     attempt: Attempt,
     logged: Logged,
@@ -92,6 +94,7 @@ impl Provider {
             status,
             assembler: TransactionAssembler::new(),
             damaged: BTreeMap::new(),
+            without_overlap: BTreeMap::new(),
             foreign: SharedForeign::default(),
             attempt: Attempt::default(),
             logged: Logged::default(),
@@ -258,7 +261,9 @@ impl Provider {
         let asked = Instant::now();
         let executed = executed(&mut connection).await?;
         self.check_history(&mut connection, &received, &executed, &uuid).await?;
-        let overlap = Overlap::find(sink.last(), &mut connection, &uuid, &executed).await?;
+        let refused = self.without_overlap.get(&self.attempt.address);
+        let last = sink.last().filter(|last| refused != Some(&last.gtid));
+        let overlap = Overlap::find(last, &mut connection, &uuid, &executed).await?;
         let known = Arc::new(executed.clone());
         self.status.update(|view| view.executed = Some(known));
         let mut executed = Some(executed);

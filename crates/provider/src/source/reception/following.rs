@@ -109,7 +109,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
                 }
                 error = &mut failed, if provider.safe.is_some() => return Err(Error::from(error).into()),
                 next = link.connection.next_event() => {
-                    return next.map_err(|error| end_of_link(provider, link.overlap.is_some(), error));
+                    return next.map_err(|error| end_of_link(provider, link.overlap.as_ref(), error));
                 }
             }
         }
@@ -123,8 +123,8 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         while let Some((event, requested)) = next {
             self.take(event, requested).await?;
             let arrived = self.link.connection.arrived_event();
-            let has_overlap = self.link.overlap.is_some();
-            next = arrived.map_err(|error| end_of_link(self.provider, has_overlap, error))?;
+            let overlap = self.link.overlap.as_ref();
+            next = arrived.map_err(|error| end_of_link(self.provider, overlap, error))?;
         }
         Ok(())
     }
@@ -132,8 +132,11 @@ impl<'a, S: TransactionSink> Following<'a, S> {
     async fn take(&mut self, event: RawEvent, requested: bool) -> Result<(), LinkEnd> {
         let is_semi_sync = self.link.connection.is_semi_sync();
         let provider = &mut *self.provider;
-        if !std::mem::replace(&mut self.has_begun, true) && provider.safe.is_some() {
-            provider.begin_semi_sync(is_semi_sync);
+        if !std::mem::replace(&mut self.has_begun, true) {
+            provider.without_overlap.remove(&provider.attempt.address);
+            if provider.safe.is_some() {
+                provider.begin_semi_sync(is_semi_sync);
+            }
         }
         let was_open = provider.assembler.in_transaction().is_some();
         let placement = provider.assembler.place(&event).map_err(Error::from)?;
@@ -259,15 +262,21 @@ impl<'a, S: TransactionSink> Following<'a, S> {
 }
 
 /// Returns the end of a link. If the overlap has not arrived, its transaction may have been purged just before the
-/// dump began: the next dump begins after it.
-fn end_of_link(provider: &mut Provider, has_overlap: bool, error: ConnectionError) -> LinkEnd {
-    match provider.link_error(error) {
-        LinkEnd::Fatal(Error::Refused { cause: SourceCause::Purged, message, .. })
-            if has_overlap =>
-        {
+/// dump began: the next dump begins after it, and shows whether others are missing.
+fn end_of_link(
+    provider: &mut Provider,
+    overlap: Option<&Overlap>,
+    error: ConnectionError,
+) -> LinkEnd {
+    match (provider.link_error(error), overlap) {
+        (
+            LinkEnd::Fatal(Error::Refused { cause: SourceCause::Purged, message, address, .. }),
+            Some(overlap),
+        ) => {
+            provider.without_overlap.insert(address, overlap.gtid().clone());
             LinkEnd::Fault(ConnectionError::Protocol(message))
         }
-        end => end,
+        (end, _) => end,
     }
 }
 

@@ -4,7 +4,7 @@
 use super::end::Error;
 use super::executed::purged;
 use crate::binlog::event::TransactionHeader;
-use crate::binlog::gtid::{GtidSet, Uuid};
+use crate::binlog::gtid::{Gtid, GtidSet, Uuid};
 use crate::source::connection::{ConnectionError, SourceConnection};
 use crate::source::sink::LastReceived;
 
@@ -29,6 +29,10 @@ impl Overlap {
         };
         let purged = purged(connection).await?;
         Ok((!purged.contains(&last.gtid)).then_some(Self(last)))
+    }
+
+    pub(super) const fn gtid(&self) -> &Gtid {
+        &self.0.gtid
     }
 
     /// Returns the set to begin after: `received` without the transaction.

@@ -1,5 +1,6 @@
 //! A source with two addresses, one of which ends the stream for good.
 
+use super::overlap::send_own;
 use super::*;
 
 const PURGED: &str = "the source purged required binary logs";
@@ -33,6 +34,27 @@ async fn an_address_that_purged_what_is_needed_gives_its_turn_to_the_next() {
     let view = bench.status.view();
     assert_eq!(view.address, other.local_addr().unwrap().to_string());
     assert_eq!((view.connected, view.last_error), (true, None));
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_that_purged_others_than_the_last_one_gives_its_turn_to_the_next() {
+    let (bench, other) = bench().await;
+    let (mut source, _) = bench.dump().await;
+    send_own(&mut source, 1, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    drop(source);
+    // From the last one on, and then after it.
+    for is_asked_again in [true, false] {
+        let (mut source, asked) = bench.dump().await;
+        assert_eq!(asked.is_empty(), is_asked_again, "{asked}");
+        source.error(1236, PURGED).await;
+    }
+    let (mut source, _) = dump_at(&other, &bench).await;
+    for gno in [1, 2] {
+        send_own(&mut source, gno, gno).await;
+    }
+    bench.eventually("the next one", |view| view.transactions_total == 2).await;
     bench.stop().await;
 }
 

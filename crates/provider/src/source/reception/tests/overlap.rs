@@ -2,12 +2,14 @@
 
 use super::*;
 
+const PURGED: &str = "Cannot replicate because the source purged required binary logs.";
+
 fn own(gno: u64) -> Gtid {
     format!("{SERVER_UUID}:{gno}").parse().unwrap()
 }
 
 /// Sends a transaction of the source's own, committed at this time.
-async fn send_own(source: &mut FakeSource, gno: u64, committed: u64) {
+pub(super) async fn send_own(source: &mut FakeSource, gno: u64, committed: u64) {
     source.event(gtid_event(&own(gno), committed).bytes()).await;
     source.event(query_event("db", "BEGIN").bytes()).await;
     source.event(event(EventType::XID, &[0; 8]).bytes()).await;
@@ -80,11 +82,15 @@ async fn a_third_time_is_one_too_many() {
 
 /// Answers the questions before the next dump with these sets, and returns the one that is asked for.
 async fn asked(bench: &Bench, executed: &str, purged: &str) -> GtidSet {
+    answered(bench, executed, purged).await.1
+}
+
+async fn answered(bench: &Bench, executed: &str, purged: &str) -> (FakeSource, GtidSet) {
     let mut source = bench.connection().await;
     (source.executed, source.purged) = (executed.to_owned(), purged.to_owned());
     source.accept_login().await;
     let request = source.accept_dump("CRC32").await.pop().expect("a request");
-    GtidSet::decode(&request[1 + 2 + 4 + 4 + 8 + 4..]).expect("a set")
+    (source, GtidSet::decode(&request[1 + 2 + 4 + 4 + 8 + 4..]).expect("a set"))
 }
 
 #[tokio::test]
@@ -104,8 +110,7 @@ async fn a_source_is_asked_only_for_what_it_has() {
 async fn what_is_purged_just_then_ends_no_reception() {
     let bench = broken_after_two().await;
     let (mut source, _) = bench.dump().await;
-    let text = "Cannot replicate because the source purged required binary logs.";
-    source.error(SOURCE_FATAL, text).await;
+    source.error(SOURCE_FATAL, PURGED).await;
     drop(source);
     let both: GtidSet = [own(1), own(2)].into_iter().collect();
     let all = both.to_string();
@@ -113,9 +118,37 @@ async fn what_is_purged_just_then_ends_no_reception() {
     (source.executed, source.purged) = (all.clone(), all);
     source.accept_login().await;
     source.accept_dump("CRC32").await;
-    source.error(SOURCE_FATAL, text).await;
+    source.error(SOURCE_FATAL, PURGED).await;
     let error = bench.failure().await;
     assert!(error.to_string().contains("purged"), "{error}");
+}
+
+/// The source still has the last one, and another server's transactions are purged there that were never received.
+#[tokio::test]
+async fn others_that_are_purged_end_reception() {
+    let bench = broken_after_two().await;
+    let both: GtidSet = [own(1), own(2)].into_iter().collect();
+    let purged = gtid(5).to_string();
+    for expected in [[own(1)].into_iter().collect(), both.clone()] {
+        let (mut source, asked) = answered(&bench, &format!("{both},{purged}"), &purged).await;
+        assert_eq!(asked, expected);
+        source.error(SOURCE_FATAL, PURGED).await;
+    }
+    assert_eq!(bench.failure().await.cause(), SourceCause::Purged);
+}
+
+/// Purged transactions are no reason to compare nothing for ever.
+#[tokio::test]
+async fn once_events_arrive_the_last_one_is_requested_again() {
+    let bench = broken_after_two().await;
+    let (mut source, _) = bench.dump().await;
+    source.error(SOURCE_FATAL, PURGED).await;
+    drop(source);
+    for expected in [[own(1), own(2)].as_slice(), &[own(1)]] {
+        let (_, asked) = bench.dump().await;
+        assert_eq!(asked, expected.iter().cloned().collect());
+    }
+    bench.stop().await;
 }
 
 #[tokio::test]
