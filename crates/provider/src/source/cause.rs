@@ -33,13 +33,21 @@ const WORDS: [(&str, SourceCause); 3] = [
     ("more GTIDs than the", SourceCause::OtherHistory),
 ];
 
-/// Words in texts for that error that point to something temporary. Examples are a later dump of the same
-/// replica, perhaps of the daemon before this one, and a binary log whose last event is not written whole.
-const PASSING: [&str; 2] = ["same server_uuid", "out of disk space"];
+/// Words in texts for that error that point to something temporary: a later dump of the same replica, perhaps of the
+/// daemon before this one.
+const PASSING: &str = "same server_uuid";
+/// Words in the text for a binary log in which an event is not whole. It may be about to be written, or be cut off for
+/// good.
+const CUT_OFF: &str = "truncated in the middle of event";
 
 /// Returns true if a dump that ended with this text can be requested again at once.
 pub(crate) fn passes(message: &str) -> bool {
-    PASSING.iter().any(|words| message.contains(words))
+    message.contains(PASSING)
+}
+
+/// Returns true if a dump that ended with this text can be requested again once.
+pub(crate) fn may_pass(message: &str) -> bool {
+    message.contains(CUT_OFF)
 }
 
 pub(crate) const AFRESH: &str = "; provision the target again (docs/provisioning.md#copy-again)";

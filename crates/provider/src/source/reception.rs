@@ -25,7 +25,7 @@ use crate::server::link::LinkError;
 use crate::server::link::server_errors::SOURCE_FATAL;
 use crate::server::product::Product;
 use crate::source::assembler::TransactionAssembler;
-use crate::source::cause::{SourceCause, passes};
+use crate::source::cause::{SourceCause, may_pass, passes};
 use crate::source::clock_difference::ask;
 use crate::source::connection::{ConnectionError, SourceConnection};
 use crate::source::history::{Foreign, Known, SharedForeign};
@@ -47,7 +47,7 @@ pub struct Provider {
     options: SourceOptions,
     status: Arc<SourceStatus>,
     assembler: TransactionAssembler,
-    /// The place at which an event last arrived damaged, and the damage, for each address.
+    /// The place at which an event last arrived damaged, or was cut off, and the damage, for each address.
     damaged: BTreeMap<String, String>,
     /// The last received transaction, for each address that refused a dump from it on as purged.
     without_overlap: BTreeMap<String, Gtid>,
@@ -344,31 +344,42 @@ impl Provider {
     }
 
     /// A damaged event is requested once more, as the network may have damaged it. An event that is
-    /// damaged in a server's binary log arrives from there with the same wrong bytes again.
+    /// damaged in a server's binary log arrives from there with the same wrong bytes again. One that is
+    /// cut off there may have been about to be written.
     fn link_error(&mut self, error: ConnectionError) -> LinkEnd {
         match error {
             ConnectionError::Event(source) => {
                 let at = self.assembler.position();
                 self.status.update(|view| view.checksum_failures_total += 1);
-                let (address, damage) = (self.attempt.address.clone(), format!("{at}: {source}"));
-                if self.damaged.get(&address) == Some(&damage) {
+                if self.shows_again(format!("{at}: {source}")) {
+                    let address = self.attempt.address.clone();
                     return LinkEnd::Fatal(Error::Damaged { address, at, source });
                 }
-                self.damaged.insert(address, damage);
                 LinkEnd::Fault(ConnectionError::Event(source))
             }
             ConnectionError::Link(LinkError::Server { code: SOURCE_FATAL, message })
                 if !passes(&message) =>
             {
+                let at = self.assembler.position();
+                if may_pass(&message) && !self.shows_again(format!("{at}: {message}")) {
+                    return LinkEnd::Fault(
+                        LinkError::Server { code: SOURCE_FATAL, message }.into(),
+                    );
+                }
                 LinkEnd::Fatal(Error::Refused {
                     address: self.attempt.address.clone(),
-                    at: self.assembler.position(),
+                    at,
                     cause: SourceCause::of_refusal(&message),
                     message,
                 })
             }
             other => LinkEnd::Fault(other),
         }
+    }
+
+    /// Notes the damage at a place. Returns true if it is the last that this address has shown, too.
+    fn shows_again(&mut self, damage: String) -> bool {
+        self.damaged.insert(self.attempt.address.clone(), damage.clone()) == Some(damage)
     }
 
     /// Returns the microseconds since the epoch.
