@@ -26,9 +26,11 @@ pub enum SourceCause {
 
 /// Words in the server's texts for error 1236, which it uses for all of these causes: nothing but
 /// the text differs.
-const WORDS: [(&str, SourceCause); 3] = [
+const WORDS: [(&str, SourceCause); 4] = [
     ("anonymous transaction", SourceCause::Anonymous),
     ("purged required", SourceCause::Purged),
+    // MySQL 5.7.
+    ("purged binary logs", SourceCause::Purged),
     // The source lacks its own transactions: it was reset, or has lost the end of its binary log.
     ("more GTIDs than the", SourceCause::OtherHistory),
 ];
@@ -65,6 +67,44 @@ impl SourceCause {
             Self::Anonymous => "; set gtid_mode=ON on the source, then provision the target again",
             Self::Purged | Self::OtherHistory => AFRESH,
             _ => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The beginnings of the texts of MySQL 5.7.22, 8.0.15, 8.0.31 and 9.7.
+    #[test]
+    fn each_version_names_the_cause_in_its_own_words() {
+        for (cause, texts) in [
+            (
+                SourceCause::Purged,
+                [
+                    "The slave is connecting using CHANGE MASTER TO MASTER_AUTO_POSITION = 1, but the master has \
+                     purged binary logs containing GTIDs that the slave requires.",
+                    "Cannot replicate because the master purged required binary logs. Replicate the missing",
+                    "Cannot replicate because the source purged required binary logs. Replicate the missing",
+                ]
+                .as_slice(),
+            ),
+            (
+                SourceCause::OtherHistory,
+                &[
+                    "Slave has more GTIDs than the master has, using the master's SERVER_UUID.",
+                    "Replica has more GTIDs than the source has, using the source's SERVER_UUID.",
+                ],
+            ),
+            (
+                SourceCause::Anonymous,
+                &["Cannot replicate anonymous transaction when AUTO_POSITION = 1, at file x, position 4."],
+            ),
+            (SourceCause::Stream, &["bogus data in log event"]),
+        ] {
+            for text in texts {
+                assert_eq!(SourceCause::of_refusal(text), cause, "{text}");
+            }
         }
     }
 }
