@@ -73,8 +73,14 @@ impl SharedForeign {
         }
     }
 
+    /// Returns the received transactions that a source with `executed` should have and does not.
+    pub(crate) fn lacking(&self, received: &GtidSet, executed: &GtidSet) -> GtidSet {
+        let foreign = Foreign { is_undecided: false, ..self.decided(received, executed) };
+        Known { received: received.clone(), foreign }.lacking(executed)
+    }
+
     /// See [`Foreign::decide`].
-    pub(crate) fn decided(&self, received: &GtidSet, executed: &GtidSet) -> Foreign {
+    fn decided(&self, received: &GtidSet, executed: &GtidSet) -> Foreign {
         self.0.send_if_modified(|now| {
             now.decide(received, executed);
             // Nobody is woken: another source may decide otherwise after a restart.

@@ -5,6 +5,7 @@ mod end;
 mod executed;
 pub(in crate::source) mod fitness;
 mod following;
+mod looks;
 mod membership;
 mod overlap;
 mod round;
@@ -28,7 +29,7 @@ use crate::source::assembler::TransactionAssembler;
 use crate::source::cause::{SourceCause, may_pass, passes};
 use crate::source::clock_difference::ask;
 use crate::source::connection::{ConnectionError, SourceConnection};
-use crate::source::history::{Foreign, Known, SharedForeign};
+use crate::source::history::SharedForeign;
 use crate::source::options::SourceOptions;
 use crate::source::semi_sync::Safe;
 use crate::source::sink::TransactionSink;
@@ -321,7 +322,7 @@ impl Provider {
         executed: &GtidSet,
         uuid: &str,
     ) -> Result<(), ConnectionError> {
-        let missing = self.lacking(received, executed);
+        let missing = self.foreign.lacking(received, executed);
         if self.is_only_source() && missing.of_server(uuid) == missing {
             return Ok(());
         }
@@ -330,13 +331,6 @@ impl Provider {
             true => Ok(()),
             false => Err(ConnectionError::Lacks(missing)),
         }
-    }
-
-    /// Returns the received transactions that a source with `executed` should have and does not.
-    fn lacking(&self, received: &GtidSet, executed: &GtidSet) -> GtidSet {
-        let decided = self.foreign.decided(received, executed);
-        let foreign = Foreign { is_undecided: false, ..decided };
-        Known { received: received.clone(), foreign }.lacking(executed)
     }
 
     fn is_only_source(&self) -> bool {

@@ -4,30 +4,22 @@ use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
-use tokio::time::Instant;
-
+use super::Provider;
 use super::arrivals::Arrivals;
 use super::end::{Error, LinkEnd};
-use super::executed::{executed, not_under_way};
+use super::looks::{Looks, look};
 use super::overlap::Overlap;
-use super::{Provider, membership};
 use crate::binlog::event::{EventType, RawEvent};
 use crate::binlog::gtid::GtidSet;
 use crate::source::assembler::Placement;
 use crate::source::cause::SourceCause;
-use crate::source::clock_difference::{ClockDifference, SourceClock, ask};
+use crate::source::clock_difference::{ClockDifference, SourceClock};
 use crate::source::connection::{ConnectionError, SourceConnection};
 use crate::source::semi_sync::{Acknowledgements, BinlogPlace};
 use crate::source::side_logins::SideLogins;
 use crate::source::sink::TransactionSink;
 use crate::source::status::SourceStatus;
-
-/// The interval at which an idle source is checked for still having the history that was received.
-const HISTORY_CHECK: Duration = Duration::from_secs(10);
-/// The interval at which a member of a group is checked for still following its group.
-const MEMBER_CHECK: Duration = Duration::from_secs(5);
 
 /// A link on which the dump has begun.
 pub(super) struct LinkedSource<'a> {
@@ -47,7 +39,7 @@ pub(super) struct Following<'a, S> {
     /// The GTIDs that the source had executed when the dump began, until all are received. Before that, a
     /// heartbeat does not mean that it is idle.
     awaited: Option<GtidSet>,
-    history: History,
+    looks: Looks,
     logins: SideLogins,
     acknowledgements: Acknowledgements,
     arrivals: Arrivals,
@@ -71,7 +63,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
             link,
             clock: SourceClock::new(clock),
             awaited,
-            history: History::default(),
+            looks: Looks::new(),
             logins: SideLogins::new(),
             arrivals: Arrivals::new(),
             has_begun: false,
@@ -94,7 +86,7 @@ impl<'a, S: TransactionSink> Following<'a, S> {
 
     /// Waits for an event, and does what is due meanwhile.
     async fn next(&mut self) -> Result<(RawEvent, bool), LinkEnd> {
-        let Self { provider, link, clock, logins, acknowledgements, sink, .. } = self;
+        let Self { provider, link, clock, logins, looks, acknowledgements, sink, .. } = self;
         // The source's clients may wait for the spool, and send nothing that would show that it has failed.
         let mut failed = pin!(sink.failed());
         loop {
@@ -106,6 +98,13 @@ impl<'a, S: TransactionSink> Following<'a, S> {
                 }
                 known = clock.narrowed(logins, &provider.options, link.host, link.port) => {
                     provider.status.update(|view| view.clock = known);
+                }
+                looked = looks.ended() => {
+                    logins.note(&looked, &provider.options, (link.host, link.port));
+                    if let Some(answer) = looks.note(looked)? {
+                        let known = clock.learn(answer);
+                        provider.status.update(|view| view.clock = known);
+                    }
                 }
                 error = &mut failed, if provider.safe.is_some() => return Err(Error::from(error).into()),
                 next = link.connection.next_event() => {
@@ -172,7 +171,8 @@ impl<'a, S: TransactionSink> Following<'a, S> {
                 Ok(())
             }
             Placement::Outside if event_type != EventType::FORMAT_DESCRIPTION => {
-                self.pass_by(event_type).await
+                self.pass_by(event_type);
+                Ok(())
             }
             Placement::End => {
                 self.append(event, placement).await?;
@@ -209,55 +209,20 @@ impl<'a, S: TransactionSink> Following<'a, S> {
     }
 
     /// Passes an event by that belongs to no transaction. A heartbeat says that the source is idle.
-    async fn pass_by(&mut self, event_type: EventType) -> Result<(), LinkEnd> {
+    fn pass_by(&mut self, event_type: EventType) {
         if !matches!(event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2) {
-            return Ok(());
+            return;
         }
         self.awaited.take_if(|awaited| awaited.is_subset_of(&self.sink.received()));
         self.arrivals.heard(self.awaited.is_none());
-        let is_member = self.provider.options.group.is_some();
-        let every = if is_member { MEMBER_CHECK } else { HISTORY_CHECK };
-        let due = (self.history.checked + every).max(self.logins.earliest());
-        if Instant::now() >= due {
-            self.arrivals.show(&self.provider.status, self.clock.known());
-            // Over a connection of its own: this one carries nothing but events until the dump ends.
-            let looked = self.look().await;
-            let address = (self.link.host, self.link.port);
-            self.logins.note(&looked, &self.provider.options, address);
-            let (lacking, fault) = match looked {
-                Ok((lacking, fault)) => (Ok(lacking), fault),
-                Err(error) => (Err(error), None),
-            };
-            self.history.note(lacking)?;
-            if let Some(fault) = fault {
-                return Err(ConnectionError::Protocol(format!(
-                    "leaving this member for another one: {fault}"
-                ))
-                .into());
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the received transactions that the source no longer has, and why another member of its group should
-    /// take its place.
-    async fn look(&mut self) -> Result<(GtidSet, Option<String>), ConnectionError> {
-        let LinkedSource { host, port, .. } = &self.link;
         let options = &self.provider.options;
-        let mut connection = SourceConnection::connect(options, host, *port).await?;
-        // Before the source's sets, which then have all of it.
-        let received = self.sink.received();
-        let lacking = lacking(self.provider, &mut connection, &received).await;
-        if let Ok(answer) = ask(&mut connection, &*options.environment.clock).await {
-            let known = self.clock.learn(answer);
-            self.provider.status.update(|view| view.clock = known);
+        if self.looks.is_due(options, &self.logins) {
+            // Before the source's sets, which then have all of it.
+            let received = self.sink.received();
+            let (options, foreign) = (options.clone(), self.provider.foreign.clone());
+            let address = (self.link.host.to_owned(), self.link.port);
+            self.looks.begin(look(options, address, received, foreign));
         }
-        let fault = match options.group {
-            Some(_) => membership::fault(&mut connection).await,
-            None => None,
-        };
-        connection.quit().await;
-        Ok((lacking?, fault))
     }
 }
 
@@ -280,17 +245,6 @@ fn end_of_link(
     }
 }
 
-/// Returns the transactions of `received` that the source should have, and neither has nor is committing. They
-/// include those of other servers, because a replica of the source has hardly any of its own.
-async fn lacking(
-    provider: &Provider,
-    connection: &mut SourceConnection,
-    received: &GtidSet,
-) -> Result<GtidSet, ConnectionError> {
-    let executed = executed(connection).await?;
-    not_under_way(connection, provider.lacking(received, &executed)).await
-}
-
 async fn acknowledge(
     connection: &mut SourceConnection,
     place: &BinlogPlace,
@@ -299,36 +253,4 @@ async fn acknowledge(
     connection.acknowledge(place).await?;
     status.update(|view| view.acknowledgements_total += 1);
     Ok(())
-}
-
-/// Checks that the source still has what was received from it.
-///
-/// A source that is reset during a dump sends heartbeats and nothing else: its dump waits at the
-/// end of a file that no longer exists. It refuses a new dump, though, so the link is then closed
-/// to begin one.
-struct History {
-    checked: Instant,
-    lacking: GtidSet,
-}
-
-impl Default for History {
-    fn default() -> Self {
-        Self { checked: Instant::now(), lacking: GtidSet::new() }
-    }
-}
-
-impl History {
-    /// A failed check does not count: the link will show if the source is gone. The same
-    /// transactions must be missing twice, because a link that is in order is not closed lightly.
-    fn note(&mut self, lacking: Result<GtidSet, ConnectionError>) -> Result<(), ConnectionError> {
-        self.checked = Instant::now();
-        let lacking = lacking.unwrap_or_default();
-        if !lacking.is_empty() && lacking == self.lacking {
-            return Err(ConnectionError::Protocol(format!(
-                "the source no longer has {lacking}, which was received; asking again from there"
-            )));
-        }
-        self.lacking = lacking;
-        Ok(())
-    }
 }

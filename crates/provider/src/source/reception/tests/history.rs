@@ -1,6 +1,7 @@
 //! A source is followed only if it has what was received.
 
 use super::*;
+use crate::source::history::Foreign;
 
 #[tokio::test]
 async fn an_alternative_is_followed_only_if_it_has_what_we_have() {

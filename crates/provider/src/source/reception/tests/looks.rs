@@ -100,6 +100,25 @@ async fn a_commit_that_waits_is_not_lost() {
     wired.stop().await;
 }
 
+/// The connection of the look is never answered.
+#[tokio::test(start_paused = true)]
+async fn events_are_taken_while_a_look_waits() {
+    let mut wired = Wired::start();
+    let mut dump = wired.dump().await;
+    let look = tokio::select! {
+        look = wired.connection() => look,
+        () = beat(&mut dump) => panic!("it beats for ever"),
+    };
+    let begun = Instant::now();
+    send_transaction(&mut dump, 2).await;
+    while wired.status.view().transactions_total < 2 {
+        assert!(begun.elapsed() < options().connect_timeout / 2, "it waits for the look");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(look);
+    wired.stop().await;
+}
+
 /// The password was changed on the source: the dump continues, and each look is a login that fails.
 #[tokio::test(start_paused = true)]
 async fn a_source_that_refuses_the_login_is_looked_at_slowly() {

@@ -1,0 +1,121 @@
+//! The looks at an idle source, over connections of their own: the dump carries nothing but events until it ends, and
+//! its events are taken meanwhile.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::executed::{executed, not_under_way};
+use super::membership;
+use crate::binlog::gtid::GtidSet;
+use crate::server::group::Address;
+use crate::source::clock_difference::{ClockDifference, ask};
+use crate::source::connection::{ConnectionError, SourceConnection};
+use crate::source::history::SharedForeign;
+use crate::source::options::SourceOptions;
+use crate::source::side_logins::SideLogins;
+
+/// The interval at which an idle source is checked for still having the history that was received.
+const HISTORY_CHECK: Duration = Duration::from_secs(10);
+/// The interval at which a member of a group is checked for still following its group.
+const MEMBER_CHECK: Duration = Duration::from_secs(5);
+
+/// The answers of a source.
+#[derive(Default)]
+pub(super) struct Look {
+    /// The received transactions that it no longer has.
+    lacking: GtidSet,
+    clock: Option<ClockDifference>,
+    /// The reason why another member of its group should take its place.
+    fault: Option<String>,
+}
+
+type Looking = Pin<Box<dyn Future<Output = Result<Look, ConnectionError>> + Send>>;
+
+/// Checks from time to time that the source still has what was received from it.
+///
+/// A source that is reset during a dump sends heartbeats and nothing else: its dump waits at the
+/// end of a file that no longer exists. It refuses a new dump, though, so the link is then closed
+/// to begin one.
+pub(super) struct Looks {
+    checked: Instant,
+    lacking: GtidSet,
+    /// The look under way.
+    looking: Option<Looking>,
+}
+
+impl Looks {
+    pub(super) fn new() -> Self {
+        Self { checked: Instant::now(), lacking: GtidSet::new(), looking: None }
+    }
+
+    /// Returns true if it is time for a look.
+    pub(super) fn is_due(&self, options: &SourceOptions, logins: &SideLogins) -> bool {
+        let every = if options.group.is_some() { MEMBER_CHECK } else { HISTORY_CHECK };
+        let due = (self.checked + every).max(logins.earliest());
+        self.looking.is_none() && Instant::now() >= due
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        look: impl Future<Output = Result<Look, ConnectionError>> + Send + 'static,
+    ) {
+        self.looking = Some(Box::pin(look));
+    }
+
+    /// Waits for the end of the look under way, and without one for ever. Nothing is lost if it is dropped meanwhile.
+    pub(super) async fn ended(&mut self) -> Result<Look, ConnectionError> {
+        let Some(looking) = &mut self.looking else { return std::future::pending().await };
+        let looked = looking.await;
+        self.looking = None;
+        looked
+    }
+
+    /// Returns what is new of the clock. A failed look does not count: the link will show if the source is gone. The same
+    /// transactions must be missing twice, because a link that is in order is not closed lightly.
+    ///
+    /// # Errors
+    /// The link has to end.
+    pub(super) fn note(
+        &mut self,
+        looked: Result<Look, ConnectionError>,
+    ) -> Result<Option<ClockDifference>, ConnectionError> {
+        self.checked = Instant::now();
+        let Look { lacking, clock, fault } = looked.unwrap_or_default();
+        if !lacking.is_empty() && lacking == self.lacking {
+            return Err(ConnectionError::Protocol(format!(
+                "the source no longer has {lacking}, which was received; asking again from there"
+            )));
+        }
+        self.lacking = lacking;
+        match fault {
+            Some(fault) => Err(ConnectionError::Protocol(format!(
+                "leaving this member for another one: {fault}"
+            ))),
+            None => Ok(clock),
+        }
+    }
+}
+
+/// Asks a source for what it neither has of `received` nor is committing, for its clock, and for its place in its
+/// group. Transactions of other servers count, because a replica of the source has hardly any of its own.
+pub(super) async fn look(
+    options: SourceOptions,
+    (host, port): Address,
+    received: GtidSet,
+    foreign: SharedForeign,
+) -> Result<Look, ConnectionError> {
+    let mut connection = SourceConnection::connect(&options, &host, port).await?;
+    let executed = executed(&mut connection).await?;
+    let lacking = foreign.lacking(&received, &executed);
+    let lacking = not_under_way(&mut connection, lacking).await?;
+    let clock = ask(&mut connection, &*options.environment.clock).await.ok();
+    let fault = match options.group {
+        Some(_) => membership::fault(&mut connection).await,
+        None => None,
+    };
+    connection.quit().await;
+    Ok(Look { lacking, clock, fault })
+}
