@@ -130,6 +130,13 @@ impl GtidSet {
             .filter(move |uuid| last.replace(*uuid) != Some(*uuid))
     }
 
+    /// Returns the GTIDs without a tag.
+    #[must_use]
+    pub fn untagged(&self) -> Self {
+        let sids = self.sids.iter().filter(|((_, tag), _)| tag.is_empty());
+        Self { sids: sids.map(|(key, list)| (key.clone(), list.clone())).collect() }
+    }
+
     /// Returns the GTIDs of the servers for which `keep` is true.
     #[must_use]
     pub fn of_servers(&self, keep: impl Fn(&Uuid) -> bool) -> Self {

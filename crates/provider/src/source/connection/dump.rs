@@ -9,6 +9,7 @@ use crate::binlog::event::{
     ChecksumAlgorithm, EventHeader, EventType, FormatDescription, RawEvent,
 };
 use crate::binlog::gtid::GtidSet;
+use crate::server::Version;
 use crate::server::by_hand::of_account;
 use crate::server::link::{Limits, LinkError};
 use crate::source::options::SourceOptions;
@@ -53,7 +54,11 @@ impl SourceConnection {
     ) -> Result<(), ConnectionError> {
         self.announce(options).await?;
         self.register(options).await?;
-        let set = received.encode();
+        // An earlier source refuses a set with tags, and has no transaction with one.
+        let set = match Version::parse(self.server_version()).is_at_least(8, 3) {
+            true => received.encode(),
+            false => received.untagged().encode(),
+        };
         // Flags, our server id, length of a file name (none: the set decides), position, set.
         let mut body = Vec::with_capacity(set.len() + 22);
         body.extend_from_slice(&0_u16.to_le_bytes());

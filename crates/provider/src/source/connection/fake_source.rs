@@ -95,6 +95,7 @@ impl Network for Wires {
 pub(crate) struct FakeSource {
     stream: Box<dyn Transport>,
     sequence: u8,
+    pub(crate) version: &'static str,
     /// Microseconds by which its clock is ahead.
     pub(crate) clock_ahead: i64,
     /// The time after which it says what its clock shows.
@@ -110,6 +111,7 @@ impl FakeSource {
         Self {
             stream: Box::new(stream),
             sequence: 0,
+            version: VERSION,
             clock_ahead: 0,
             clock_after: Duration::ZERO,
             executed: String::new(),
@@ -172,7 +174,8 @@ impl FakeSource {
     }
 
     pub(crate) async fn greet(&mut self, plugin: &str, more_capabilities: u32) {
-        let packet = packets::greeting(VERSION, CONNECTION_ID, &NONCE, plugin, more_capabilities);
+        let packet =
+            packets::greeting(self.version, CONNECTION_ID, &NONCE, plugin, more_capabilities);
         self.send(&packet).await;
     }
 

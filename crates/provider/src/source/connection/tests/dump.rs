@@ -78,6 +78,31 @@ async fn the_request_holds_tags() {
     assert_eq!(commands(&received).await.last().unwrap(), &request(&set));
 }
 
+/// An earlier source takes the tagged format for a set of very many servers.
+#[tokio::test]
+async fn a_source_before_8_3_gets_no_tags() {
+    let received: GtidSet = "01010101-0101-0101-0101-010101010101:1:blue:5-6".parse().unwrap();
+    let untagged = "01010101-0101-0101-0101-010101010101:1".parse().unwrap();
+    for (version, expected) in [
+        ("5.7.22-log", &untagged),
+        ("8.2.0", &untagged),
+        ("8.3.0", &received),
+        ("8.4.0", &received),
+    ] {
+        let (client, source) = tokio::io::duplex(BUFFER_BYTES);
+        let script = tokio::spawn(async move {
+            let mut source = FakeSource::new(source);
+            source.version = version;
+            source.accept_login().await;
+            source.accept_dump("CRC32").await.pop().expect("a request")
+        });
+        let mut connection = login_over(client, &options(), None).await.expect("logs in");
+        connection.start_dump(&options(), &received).await.expect("a dump");
+        let requested = script.await.expect("the script");
+        assert_eq!(requested, request(&expected.encode()), "{version}");
+    }
+}
+
 #[tokio::test]
 async fn events_come_as_they_are() {
     let sent = event_of(100);
