@@ -6,6 +6,7 @@
 //! followed by the tag's length as a variable-length integer and its characters
 //! (<https://dev.mysql.com/doc/dev/mysql-server/latest/classmysql_1_1gtid_1_1Tsid.html>).
 
+use super::set::Collector;
 use super::{GtidSet, Interval, Tag, Uuid};
 use crate::binlog::bytes_reader::{Malformed, Reader};
 
@@ -49,7 +50,7 @@ impl GtidSet {
             _ => return Err(reader.malformed("GTID set format")),
         };
         // Nothing is reserved by these counts, which damaged bytes may set to anything.
-        let mut set = Self::new();
+        let mut set = Collector::default();
         for _ in 0..count {
             let uuid = Uuid::from_slice(reader.take(16, "GTID set UUID")?)
                 .map_err(|_| reader.malformed("GTID set UUID"))?;
@@ -61,13 +62,13 @@ impl GtidSet {
                 if start == 0 || end <= start || end > i64::MAX as u64 {
                     return Err(reader.malformed("GTID set interval"));
                 }
-                set.add_interval(uuid, &tag, Interval { start, end: end - 1 });
+                set.add(uuid, &tag, Interval { start, end: end - 1 });
             }
         }
         if !reader.is_empty() {
             return Err(reader.malformed("bytes after a GTID set"));
         }
-        Ok(set)
+        Ok(set.into_set())
     }
 }
 

@@ -196,12 +196,52 @@ impl GtidSet {
 
 impl FromIterator<Gtid> for GtidSet {
     fn from_iter<I: IntoIterator<Item = Gtid>>(gtids: I) -> Self {
-        let mut set = Self::new();
-        for gtid in gtids {
-            set.add(&gtid);
+        let mut collector = Collector::default();
+        for Gtid { uuid, tag, gno } in gtids {
+            collector.add(uuid, &tag, Interval { start: gno, end: gno });
         }
-        set
+        collector.into_set()
     }
+}
+
+/// Collects intervals that come in any order. Inserted into a set one by one, those in descending order would each move
+/// all others, and 16 MiB of them would take an hour.
+#[derive(Default)]
+pub(super) struct Collector {
+    sids: BTreeMap<(Uuid, Tag), Vec<Interval>>,
+}
+
+impl Collector {
+    /// Adds `start..=end`; an interval that is empty or starts at 0 is ignored.
+    pub(super) fn add(&mut self, uuid: Uuid, tag: &Tag, interval: Interval) {
+        if interval.start == 0 || interval.start > interval.end {
+            return;
+        }
+        let list = self.sids.entry((uuid, tag.clone())).or_default();
+        if list.len() == list.capacity() {
+            join(list);
+            // The next time comes only after as many again, so that each one is moved a few times.
+            list.reserve(list.len());
+        }
+        list.push(interval);
+    }
+
+    pub(super) fn into_set(mut self) -> GtidSet {
+        self.sids.values_mut().for_each(join);
+        GtidSet { sids: self.sids }
+    }
+}
+
+/// Sorts a list, and joins those that overlap or adjoin.
+fn join(list: &mut Vec<Interval>) {
+    list.sort_unstable_by_key(|interval| interval.start);
+    list.dedup_by(|next, last| {
+        let joins = next.start <= last.end.saturating_add(1);
+        if joins {
+            last.end = last.end.max(next.end);
+        }
+        joins
+    });
 }
 
 fn covers(list: &[Interval], start: u64, end: u64) -> bool {

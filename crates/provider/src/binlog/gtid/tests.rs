@@ -168,3 +168,22 @@ fn sets_with_many_gaps_take_one_pass() {
     same.union(&odd);
     assert_eq!(same, odd);
 }
+
+/// A peer may be hostile: inserted one by one, each would move all before it, which takes minutes.
+#[test]
+fn intervals_in_descending_order_take_no_longer() {
+    const COUNT: u64 = 500_000;
+    let all = || (1..=COUNT).map(|n| 2 * n - 1);
+    let text = |numbers: Vec<String>| format!("{}:{}", uuid(3), numbers.join(":"));
+    let texts = || all().map(|gno| gno.to_string());
+    let expected: GtidSet = text(texts().collect()).parse().expect("valid");
+    assert_eq!((expected.count(), expected.intervals().count()), (COUNT, COUNT as usize));
+    assert_eq!(text(texts().rev().collect()).parse::<GtidSet>().expect("valid"), expected);
+    let gtids = all().rev().map(|gno| Gtid { uuid: uuid(3), tag: tag(0), gno });
+    assert_eq!(gtids.collect::<GtidSet>(), expected);
+    let mut bytes = 1_u64.to_le_bytes().to_vec();
+    bytes.extend([3; 16]);
+    bytes.extend(COUNT.to_le_bytes());
+    bytes.extend(all().rev().flat_map(|gno| [gno, gno + 1]).flat_map(u64::to_le_bytes));
+    assert_eq!(GtidSet::decode(&bytes).expect("valid"), expected);
+}

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::set::Collector;
 use super::{Gtid, GtidSet, Interval, InvalidTag, Tag, Uuid};
 
 /// Not a GTID, or not a GTID set.
@@ -72,7 +73,7 @@ impl FromStr for GtidSet {
     /// Accepts everything that the server accepts: white space anywhere, any case, intervals in any
     /// order and overlapping, a UUID more than once, empty parts.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut set = Self::new();
+        let mut set = Collector::default();
         for part in text.split(',') {
             let part: String = part.chars().filter(|c| !c.is_whitespace()).collect();
             if part.is_empty() {
@@ -89,7 +90,7 @@ impl FromStr for GtidSet {
                 if piece.starts_with(|c: char| c.is_ascii_digit()) {
                     let interval = interval(piece)
                         .ok_or_else(|| ParseGtidError::new(text, format!("interval {piece:?}")))?;
-                    set.add_interval(uuid, &tag, interval);
+                    set.add(uuid, &tag, interval);
                 } else {
                     tag = Tag::new(piece).map_err(|error: InvalidTag| {
                         ParseGtidError::new(text, error.to_string())
@@ -97,7 +98,7 @@ impl FromStr for GtidSet {
                 }
             }
         }
-        Ok(set)
+        Ok(set.into_set())
     }
 }
 
