@@ -121,9 +121,12 @@ impl TransactionAssembler {
             EventType::FORMAT_DESCRIPTION
             | EventType::ROTATE
             | EventType::STOP
-            | EventType::PREVIOUS_GTIDS
-            | EventType::HEARTBEAT
-            | EventType::HEARTBEAT_V2 => Ok(Placement::Outside),
+            | EventType::PREVIOUS_GTIDS => {
+                // No transaction spans two files.
+                self.require_none_open(event_type)?;
+                Ok(Placement::Outside)
+            }
+            EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => Ok(Placement::Outside),
             EventType::ANONYMOUS_GTID => Err(StreamError::Anonymous { after: self.position() }),
             EventType::INCIDENT => Err(StreamError::Incident {
                 gtid: self.gtid_text(),
@@ -141,13 +144,7 @@ impl TransactionAssembler {
     }
 
     fn begin(&mut self, event: &RawEvent) -> Result<Placement, StreamError> {
-        if self.open.is_some() {
-            return Err(StreamError::OutOfPlace {
-                event: event.event_type().name(),
-                problem: "inside an open transaction",
-                at: self.position(),
-            });
-        }
+        self.require_none_open(event.event_type())?;
         let header = TransactionHeader::parse(event)
             .map_err(|source| StreamError::Malformed { at: self.position(), source })?;
         let gtid = header.gtid.clone();
@@ -223,6 +220,17 @@ impl TransactionAssembler {
             None => Err(StreamError::OutOfPlace {
                 event: event_type.name(),
                 problem: "without a GTID event before it",
+                at: self.position(),
+            }),
+        }
+    }
+
+    fn require_none_open(&self, event_type: EventType) -> Result<(), StreamError> {
+        match self.open {
+            None => Ok(()),
+            Some(_) => Err(StreamError::OutOfPlace {
+                event: event_type.name(),
+                problem: "inside an open transaction",
                 at: self.position(),
             }),
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use csa_provider::binlog::file::{BinlogFileError, BinlogFileParser, FileEvent, MAGIC};
-use csa_provider::binlog::{GtidSet, RawEvent, TransactionHeader};
+use csa_provider::binlog::{GtidSet, RawEvent};
 use csa_provider::seams::rfc3339;
 use csa_provider::source::{Placement, RecordingError, TransactionAssembler};
 use tokio::fs::{self, File};
@@ -27,7 +27,8 @@ pub(crate) struct DirectoryStream {
     /// The place in `files` of the file that is read.
     at: usize,
     reader: Option<PlainFile>,
-    /// The target's transactions, and everything that was read.
+    assembler: TransactionAssembler,
+    /// The target's transactions, and everything that was read as a whole.
     reached: GtidSet,
     version: String,
 }
@@ -48,6 +49,7 @@ impl DirectoryStream {
             files: Vec::new(),
             at: 0,
             reader: None,
+            assembler: TransactionAssembler::new(),
             reached: GtidSet::new(),
             version: String::new(),
         }
@@ -163,6 +165,7 @@ impl DirectoryStream {
         };
         self.version = heads.get(at).map(|(_, version)| version.clone()).unwrap_or_default();
         self.reached.clone_from(received);
+        self.assembler.reset();
         self.open_at(at).await
     }
 
@@ -172,9 +175,7 @@ impl DirectoryStream {
             let Some(reader) = &mut self.reader else { return Ok(None) };
             match reader.next().await? {
                 Some(FileEvent::Event(event)) => {
-                    if let Ok(header) = TransactionHeader::parse(&event) {
-                        self.reached.add(&header.gtid);
-                    }
+                    self.note(&event);
                     return Ok(Some(event));
                 }
                 Some(FileEvent::Format(format)) => return Ok(Some(as_event(&format))),
@@ -193,9 +194,23 @@ impl DirectoryStream {
                         return Ok(None);
                     }
                     reader.finish()?;
+                    if let Some(gtid) = self.assembler.in_transaction() {
+                        return Err(RecordingError::Final(format!(
+                            "{}: it ends within transaction {gtid}, and there are later files; copy it again from its server",
+                            reader.path.display()
+                        )));
+                    }
                     self.open_at(self.at + 1).await?;
                 }
             }
+        }
+    }
+
+    /// Counts a transaction as reached with its last event. A wrong event is left to reception, which says why.
+    fn note(&mut self, event: &RawEvent) {
+        let open = self.assembler.in_transaction().cloned();
+        if let (Ok(Placement::End), Some(gtid)) = (self.assembler.place(event), open) {
+            self.reached.add(&gtid);
         }
     }
 }
@@ -274,7 +289,50 @@ fn damaged(path: &Path, error: &BinlogFileError) -> RecordingError {
 
 #[cfg(test)]
 mod tests {
+    use csa_provider::binlog::file::BinlogFileWriter;
+    use csa_provider::binlog::{EventType, Gtid};
+    use csa_provider::test_util::{event, format_description, gtid_event, query_event};
+
     use super::*;
+
+    /// Writes a file that begins after `before`, with these events.
+    fn write_file(path: &Path, before: &GtidSet, events: &[RawEvent]) {
+        let mut bytes = Vec::new();
+        let mut writer = BinlogFileWriter::begin(&format_description(), before, &mut bytes);
+        for event in events {
+            writer.push(event, &mut bytes);
+        }
+        std::fs::write(path, bytes).expect("written");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_ends_within_a_transaction_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let gtid: Gtid = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1".parse().expect("a GTID");
+        let begin = [gtid_event(&gtid, 1), query_event("d", "BEGIN")];
+        let whole = [&begin[..], &[event(EventType::XID, &[0; 8])]].concat();
+        let after = GtidSet::from_iter([gtid.clone()]);
+        for (events, cut) in [(&begin[..], true), (&whole[..], false)] {
+            write_file(&folder.path().join("binlog.000001"), &GtidSet::new(), events);
+            write_file(&folder.path().join("binlog.000002"), &after, &[]);
+            let mut stream = DirectoryStream::new(folder.path().to_owned());
+            stream.open(&GtidSet::new()).await.expect("opened");
+            let end = loop {
+                match stream.next().await {
+                    Ok(Some(_)) => {}
+                    end => break end,
+                }
+            };
+            match (end, cut) {
+                (Err(RecordingError::Final(why)), true) => {
+                    assert!(why.contains("binlog.000001: it ends within"), "{why}");
+                    assert!(why.contains(&gtid.to_string()), "{why}");
+                }
+                (Ok(None), false) => {}
+                (end, _) => panic!("{end:?}"),
+            }
+        }
+    }
 
     #[tokio::test]
     async fn files_are_in_the_order_of_their_numbers() {

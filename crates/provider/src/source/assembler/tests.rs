@@ -112,6 +112,17 @@ fn events_out_of_place_are_refused() {
     assert!(assembler.place(&event(EventType::XID, &[0; 8])).is_err());
     let gtid = begin(&mut assembler, 1);
     assert!(assembler.place(&gtid_event(&gtid, 1)).is_err());
+    for event_type in [
+        EventType::FORMAT_DESCRIPTION,
+        EventType::ROTATE,
+        EventType::STOP,
+        EventType::PREVIOUS_GTIDS,
+    ] {
+        let outcome = assembler.place(&event(event_type, &[0; 20]));
+        assert!(matches!(outcome, Err(StreamError::OutOfPlace { .. })), "{outcome:?}");
+    }
+    assert_eq!(place(&mut assembler, EventType::HEARTBEAT), Placement::Outside);
+    assert_eq!(assembler.in_transaction(), Some(&gtid));
     assembler.reset();
     begin(&mut assembler, 1);
 }
