@@ -75,6 +75,34 @@ async fn rows_that_a_statement_updates_twice_arrive() {
     equal(&source, [&images, &statements], &daemon).await;
 }
 
+/// A row has no key between two updates: nothing but its values says that both are of one row.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_with_a_key_that_is_null_for_a_while_arrive() {
+    let (source, images, statements, daemon) = three().await;
+    // It gets them from the target's binary log.
+    let downstream = Replica(Server::start("downstream", &[]));
+    downstream.0.follow(&images).await;
+    let mut conn = source.conn().await;
+    // The server looks for NULL first, and finds the other row.
+    for statement in [
+        "CREATE DATABASE v; CREATE TABLE v.u (k INT UNIQUE, b TEXT)",
+        "INSERT INTO v.u VALUES (5, 'aaa'), (NULL, 'zzz')",
+        "BEGIN; UPDATE v.u SET k=NULL, b='bbb' WHERE k=5; UPDATE v.u SET k=6, b='ccc' WHERE b='bbb'; COMMIT",
+    ] {
+        run(&mut conn, statement).await;
+    }
+    equal(&source, [&images, &statements], &daemon).await;
+    // They share a group.
+    daemon.kill9();
+    for set in ["k=NULL, b='ddd' WHERE k=6", "k=7, b='eee' WHERE b='ddd'"] {
+        run(&mut conn, &format!("UPDATE v.u SET {set}")).await;
+    }
+    daemon.start_again();
+    equal(&source, [&images, &statements], &daemon).await;
+    downstream.wait(&images.gtid_executed().await, DRAIN).await.expect("it follows");
+    compare(&source, &downstream.0).await;
+}
+
 /// 8.0 finds rows by a hash only where an option says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_a_statement_updates_twice_arrive_on_an_older_server() {

@@ -224,8 +224,7 @@ impl TableLayout {
                 let change = KeyChange { kind: images.kind, before, after, rewritten };
                 whole |= !push(change, number, [value, other], keys, &mut moved);
             }
-            // Without any key nothing identifies the row.
-            whole |= keys.len() == first;
+            whole |= !identify_every_image(images.kind, keys.iter().skip(first));
             moved |= images.kind == RowsKind::Update
                 && self.cascading.iter().any(|&place| images.changes(place));
         }
@@ -273,6 +272,17 @@ impl TableLayout {
             && value == other
             && parts.iter().any(|part| images.changes(part.place))
     }
+}
+
+/// Returns true if each image of a row change has one of its keys. The server finds an image without any, where every
+/// unique key has a NULL, by its values: another change may have left it, and shares no key with this one.
+fn identify_every_image<'a>(
+    kind: RowsKind,
+    keys: impl Iterator<Item = &'a KeyUse> + Clone,
+) -> bool {
+    let has = |role| keys.clone().any(|key| key.role() == role || key.role() == KeyRole::Kept);
+    (kind == RowsKind::Write || has(KeyRole::Removed))
+        && (kind == RowsKind::Delete || has(KeyRole::Added))
 }
 
 /// The change of one unique key, except for its values.

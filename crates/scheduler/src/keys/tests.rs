@@ -35,9 +35,13 @@ impl Touched {
 }
 
 fn touch(event: &RawEvent) -> Touched {
+    touch_in(&layout(), event)
+}
+
+fn touch_in(layout: &TableLayout, event: &RawEvent) -> Touched {
     let rows = RowsEvent::parse(event.event_type(), event.body()).expect("rows").expect("plain");
     let mut touched = Touched { keys: Vec::new(), tables: Vec::new() };
-    let ends = layout().read_row(
+    let ends = layout.read_row(
         &rows,
         rows.images,
         &mut Scratch::default(),
@@ -63,6 +67,32 @@ fn keys_are_kept_or_moved_and_null_is_none() {
     let to_null = update([Some(1), Some(2), Some(3)], [Some(1), None, Some(3)]);
     assert_eq!(to_null.roles(), [KeyRole::Kept, KeyRole::Removed]);
     assert_eq!(to_null.tables, [TableUse::Rows(TableId(1))]);
+}
+
+#[test]
+fn a_row_without_a_key_before_or_after_its_update_counts_as_the_whole_table() {
+    // `t (a, b UNIQUE, c UNIQUE)`, all of which may be NULL.
+    let unique = |column| UniqueKey { parts: vec![KeyPart { column, class: KeyClass::Integer }] };
+    let keys = TableKeys { columns: 3, unique: vec![unique(1), unique(2)], ..TableKeys::default() };
+    let map = int_table_map(7, "d", "t", 3);
+    let parsed = TableMap::parse(map.body()).expect("well-formed");
+    let layout = TableLayout::new(TableId(1), Some(Arc::new(keys)), &parsed, map.body());
+    let layout = layout.expect("well-formed");
+    let (rows, whole) = (TableUse::Rows(TableId(1)), TableUse::Whole(TableId(1)));
+    for (before, after, expected) in [
+        ([Some(5), None], [None, None], whole),
+        ([None, None], [None, Some(6)], whole),
+        ([None, None], [None, None], whole),
+        ([Some(5), None], [Some(6), None], rows),
+        ([Some(5), None], [Some(5), None], rows),
+        ([Some(5), None], [None, Some(6)], rows),
+    ] {
+        let image = |[b, c]: [Option<i32>; 2]| int_image(&[Some(1), b, c]);
+        let images = [image(before), image(after)].concat();
+        let touched = touch_in(&layout, &rows_event(EventType::UPDATE_ROWS, 7, 3, &images));
+        assert_eq!(touched.tables, [expected], "{before:?} -> {after:?}");
+        assert_eq!(touched.keys.is_empty(), expected == whole, "{before:?} -> {after:?}");
+    }
 }
 
 #[test]
