@@ -5,7 +5,7 @@
 
 use csa_provider::binlog::{OldTemporal, ValueColumn, ValueType, charset_of};
 
-use crate::server::definitions::table::{TargetColumn, TargetType};
+use crate::server::definitions::table::{FixedPoint, TargetColumn, TargetType};
 
 /// Number of the collation `binary`.
 const BINARY: u16 = 63;
@@ -52,8 +52,8 @@ pub(super) fn check(
             S::Decimal { precision, scale },
             &TargetType::Decimal { precision: room, scale: digits },
         ) => digits >= scale && room.saturating_sub(digits) >= precision.saturating_sub(scale),
-        (S::Float, TargetType::Float | TargetType::Double)
-        | (S::Double, TargetType::Double)
+        (S::Float, TargetType::Float(_) | TargetType::Double(_))
+        | (S::Double, TargetType::Double(_))
         | (S::Year, TargetType::Year)
         | (S::Date, TargetType::Date)
         | (S::Enum { .. }, TargetType::Enum)
@@ -176,12 +176,14 @@ const fn sign(unsigned: Option<bool>) -> &'static str {
     }
 }
 
-fn describe_target(target: &TargetType) -> String {
+pub(super) fn describe_target(target: &TargetType) -> String {
     match target {
         TargetType::Integer { bytes, unsigned } => {
             format!("an integer of {} bits{}", u16::from(*bytes) * 8, sign(Some(*unsigned)))
         }
         TargetType::Decimal { precision, scale } => format!("DECIMAL({precision},{scale})"),
+        TargetType::Float(fixed) => format!("FLOAT{}", digits(*fixed)),
+        TargetType::Double(fixed) => format!("DOUBLE{}", digits(*fixed)),
         TargetType::Time { fraction } => format!("TIME({fraction})"),
         TargetType::DateTime { fraction } => format!("DATETIME({fraction})"),
         TargetType::Timestamp { fraction } => format!("TIMESTAMP({fraction})"),
@@ -197,6 +199,12 @@ fn describe_target(target: &TargetType) -> String {
         TargetType::Other(name) => name.to_uppercase(),
         other => format!("{other:?}").to_uppercase(),
     }
+}
+
+fn digits(fixed: Option<FixedPoint>) -> String {
+    fixed.map_or_else(String::new, |FixedPoint { precision, scale }| {
+        format!("({precision},{scale})")
+    })
 }
 
 #[cfg(test)]
@@ -261,8 +269,8 @@ mod tests {
         assert!(fits(fraction, None, TargetType::Time { fraction: 6 }));
         assert!(!fits(fraction, None, TargetType::Time { fraction: 2 }));
         assert!(!fits(S::DateTime { fraction: 0 }, None, TargetType::Timestamp { fraction: 0 }));
-        assert!(fits(S::Float, None, TargetType::Double));
-        assert!(!fits(S::Double, None, TargetType::Float));
+        assert!(fits(S::Float, None, TargetType::Double(None)));
+        assert!(!fits(S::Double, None, TargetType::Float(None)));
         assert!(!fits(S::Bit { bits: 9 }, None, TargetType::Bit { bits: 8 }));
     }
 

@@ -5,6 +5,7 @@
 
 mod conditions;
 mod conversion;
+mod fixed_point;
 mod json;
 mod literal;
 mod lookup;

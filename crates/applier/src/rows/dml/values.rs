@@ -2,13 +2,14 @@
 
 use csa_provider::binlog::{ColumnValue, Field, JsonValue, ValueType};
 
-use super::conversion::Strings;
+use super::conversion::{Strings, describe_target};
+use super::fixed_point::number_to_write;
 use super::json::{push_document, push_text_document};
-use super::literal::{push_plain, push_string, push_timestamp};
+use super::literal::{push_double, push_plain, push_string, push_timestamp};
 use super::plan::PlannedColumn;
 use super::refusal::{Refusal, codes, unreadable};
 use super::statements::RowStatements;
-use crate::server::definitions::table::TargetType;
+use crate::server::definitions::table::{FixedPoint, TargetType};
 
 impl RowStatements<'_> {
     /// Appends a value to be stored; `true` for one that a strict session refuses.
@@ -34,7 +35,12 @@ impl RowStatements<'_> {
             out.extend_from_slice(b"DEFAULT");
             return Ok(true);
         }
-        self.push_value(column, bytes, out)?;
+        match column.target.target_type {
+            TargetType::Float(Some(fixed)) | TargetType::Double(Some(fixed)) => {
+                self.push_fixed_point(column, fixed, bytes, out)?;
+            }
+            _ => self.push_value(column, bytes, out)?,
+        }
         // ENUM value 0 is no member.
         let is_enum = matches!(column.value_type, ValueType::Enum { .. });
         Ok(is_enum && bytes.iter().all(|&byte| byte == 0))
@@ -46,9 +52,7 @@ impl RowStatements<'_> {
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
-        let value = ColumnValue::read(column.value_type, column.unsigned, bytes);
-        let value =
-            value.map_err(|error| self.refusal(column, codes::CONVERSION, error.to_string()))?;
+        let value = self.read(column, bytes)?;
         let pushed = match (&value, column.value_type) {
             (ColumnValue::Json(bytes), _) => {
                 let document = JsonValue::parse(bytes).map_err(unreadable)?;
@@ -81,6 +85,30 @@ impl RowStatements<'_> {
             _ => push_plain(&value, out),
         };
         pushed.map_err(|what| self.refusal(column, codes::CONVERSION, what))
+    }
+
+    fn push_fixed_point(
+        &self,
+        column: &PlannedColumn<'_>,
+        fixed: FixedPoint,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let Some(number) = number_to_write(fixed, &self.read(column, bytes)?) else {
+            let target = describe_target(&column.target.target_type);
+            let what = format!("a value of the source does not fit into {target} without loss");
+            return Err(self.refusal(column, codes::CONVERSION, what));
+        };
+        push_double(number, out).map_err(|what| self.refusal(column, codes::CONVERSION, what))
+    }
+
+    fn read<'a>(
+        &self,
+        column: &PlannedColumn<'_>,
+        bytes: &'a [u8],
+    ) -> Result<ColumnValue<'a>, Refusal> {
+        ColumnValue::read(column.value_type, column.unsigned, bytes)
+            .map_err(|error| self.refusal(column, codes::CONVERSION, error.to_string()))
     }
 
     /// Returns the value that a session which is not strict stores for a column without a default.

@@ -63,8 +63,8 @@ pub(crate) enum Generated {
 pub(crate) enum TargetType {
     Integer { bytes: u8, unsigned: bool },
     Year,
-    Float,
-    Double,
+    Float(Option<FixedPoint>),
+    Double(Option<FixedPoint>),
     Decimal { precision: u8, scale: u8 },
     Date,
     Time { fraction: u8 },
@@ -79,6 +79,13 @@ pub(crate) enum TargetType {
     Geometry,
     Vector,
     Other(String),
+}
+
+/// The digits of a FLOAT(M,D) or DOUBLE(M,D): all of them, and those after the point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FixedPoint {
+    pub(crate) precision: u8,
+    pub(crate) scale: u8,
 }
 
 /// A column as `information_schema.COLUMNS` describes it.
@@ -137,6 +144,10 @@ impl TargetType {
         let fraction = small(row.fraction);
         let unsigned = row.column_type.to_lowercase().contains("unsigned");
         let integer = |bytes| Self::Integer { bytes, unsigned };
+        // A FLOAT or DOUBLE without digits has no scale.
+        let fixed_point = row
+            .scale
+            .map(|_| FixedPoint { precision: small(row.precision), scale: small(row.scale) });
         match row.data_type.to_lowercase().as_str() {
             "tinyint" => integer(1),
             "smallint" => integer(2),
@@ -144,8 +155,8 @@ impl TargetType {
             "int" => integer(4),
             "bigint" => integer(8),
             "year" => Self::Year,
-            "float" => Self::Float,
-            "double" => Self::Double,
+            "float" => Self::Float(fixed_point),
+            "double" => Self::Double(fixed_point),
             "decimal" => Self::Decimal { precision: small(row.precision), scale: small(row.scale) },
             "date" => Self::Date,
             "time" => Self::Time { fraction },
