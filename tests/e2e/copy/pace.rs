@@ -111,6 +111,32 @@ async fn a_copy_that_differs_is_told_at_the_end() {
     assert!(daemon.metrics().contains("csa_copy_differs{channel=\"test\"} 1"));
 }
 
+/// A DECIMAL in JSON, as SQL functions put it there, has the text of a DOUBLE.
+#[tokio::test(flavor = "multi_thread")]
+async fn json_with_types_that_no_text_has_is_not_advised_to_be_copied() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, j JSON)").await;
+    source.exec("INSERT INTO d.t VALUES (1, JSON_OBJECT('p', 12.50)), (2, '{\"p\": 1}')").await;
+    let daemon = copying_first(&source, &target).set("verify.every", "1h").start();
+    let text = is_compared(&daemon, "different").await["text"].to_string();
+    assert!(text.contains("d.t: csa-daemon verify") && text.contains("the JSON has"), "{text}");
+    assert!(!text.contains("csa-daemon copy"), "{text}");
+    eventually("a round is over", DRAIN, async || !channel(&daemon)["verify"]["last"].is_null())
+        .await;
+    let found = channel(&daemon)["verify"]["last"]["differing"][0].clone();
+    assert!(found["command"].is_null() && found["rows"] == 1, "{found}");
+    assert!(found["what"].to_string().contains("can't be copied: the JSON has"), "{found}");
+    let said = daemon.command(&["verify"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.out.contains("1 of these rows can't be copied: the JSON has"), "{said:?}");
+    // The advice helps.
+    for change in ["JSON_SET(j, '$.copied', true)", "JSON_REMOVE(j, '$.copied')"] {
+        source.exec(&format!("UPDATE d.t SET j = {change} WHERE id = 1")).await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+    }
+    daemon.commanded(&["verify"]);
+}
+
 /// The target's health and the source's own answers hold a copy back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_is_held_by_the_health_of_its_servers() {

@@ -10,8 +10,8 @@ use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::observe::view::CopyCheckView;
 use crate::verify::{
-    Outcome, Replicated, Scope, TableReport, VerifyEvent, VerifyOptions, VerifyReport,
-    source_servers, verify,
+    BEYOND_COPIES, Outcome, Replicated, Scope, TableReport, VerifyEvent, VerifyOptions,
+    VerifyReport, source_servers, verify,
 };
 
 /// The comparison reads nothing while the target lags by more.
@@ -107,8 +107,8 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
 
 fn view(channel: &str, report: &VerifyReport, takes_copies: bool) -> CopyCheckView {
     let worst = report.outcome();
-    let found = report.tables.iter().filter(|table| table.outcome == worst);
-    let names: Vec<String> = found.map(|table| table.table.to_string()).collect();
+    let differing = || report.tables.iter().filter(|table| table.outcome == worst);
+    let names: Vec<String> = differing().map(|table| table.table.to_string()).collect();
     let shown = match names.split_at_checked(SHOWN) {
         Some((first, rest)) if !rest.is_empty() => {
             format!("{} and {} other tables", first.join(", "), rest.len())
@@ -128,6 +128,8 @@ fn view(channel: &str, report: &VerifyReport, takes_copies: bool) -> CopyCheckVi
             format!(
                 "the copy differs from the source in {shown}: csa-daemon verify --channel {channel} shows the rows, {}",
                 match takes_copies {
+                    _ if differing().all(TableReport::is_beyond_copies) =>
+                        format!("which {BEYOND_COPIES}"),
                     true =>
                         format!("csa-daemon copy --channel {channel} --table copies a table again"),
                     false => "with --repair FILE it writes statements that repair them".to_owned(),

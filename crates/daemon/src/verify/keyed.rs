@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::catalogue::Estimate;
+use super::catalogue::{Column, Estimate};
 use super::error::Result;
 use super::event::Activity;
 use super::pace::ChunkRows;
@@ -13,6 +13,7 @@ use super::servers::Servers;
 use super::session::VerifySession;
 use super::suspects::{Lookup, PairedSql, settle, split};
 use csa_provider::server::link::Side;
+use csa_provider::sql_text::identifier;
 
 /// Suspects are settled at this number, which bounds the memory they take.
 const SUSPECTS: usize = 500;
@@ -107,8 +108,11 @@ async fn judge(
             ));
             return Ok(false);
         }
-        report.wanted.push(different.clone());
-        report.differences.push(difference(servers, sql, different).await?);
+        let found = difference(servers, sql, &different).await?;
+        let is_beyond_copies = is_beyond_copies(servers, sql, &different.key, &found.kind).await?;
+        report.beyond_copies += u64::from(is_beyond_copies);
+        report.differences.push(found);
+        report.wanted.push(different);
     }
     Ok(true)
 }
@@ -116,15 +120,47 @@ async fn judge(
 async fn difference(
     servers: &mut Servers<'_>,
     sql: &PairedSql,
-    different: Different,
+    different: &Different,
 ) -> Result<RowDifference> {
     let key = readable(&mut servers.source, sql, &different.key).await?;
-    let kind = match (different.source, different.target) {
+    let kind = match (&different.source, &different.target) {
         (Some(_), None) => DifferenceKind::MissingOnTarget,
         (None, Some(_)) => DifferenceKind::OnlyOnTarget,
         _ => DifferenceKind::Differs { columns: columns(servers, sql, &different.key).await? },
     };
     Ok(RowDifference { key, kind })
+}
+
+/// Returns true if a row differs in nothing but JSON, and would still do so in each of these columns once it is copied.
+async fn is_beyond_copies(
+    servers: &mut Servers<'_>,
+    sql: &PairedSql,
+    key: &RowKey,
+    kind: &DifferenceKind,
+) -> Result<bool> {
+    let DifferenceKind::Differs { columns } = kind else { return Ok(false) };
+    let differs = |column: &&Column| columns.iter().any(|name| column.is_named(name));
+    let differing = sql.source.compared().iter().filter(differs);
+    let conditions: Option<String> = differing.map(differs_from_its_text).collect();
+    let Some(conditions) = conditions.filter(|conditions| !conditions.is_empty()) else {
+        return Ok(false);
+    };
+    let (table, found) = (sql.source.name(), sql.source.one_of(key));
+    let rows = servers.source.values(&format!("SELECT 1 FROM {table} WHERE {found}{conditions}"));
+    Ok(!rows.await?.is_empty())
+}
+
+/// Returns the condition that a JSON value has another digest than the value that its text stands for; `None` for a
+/// column of another type.
+fn differs_from_its_text(column: &Column) -> Option<String> {
+    let name = identifier(&column.name);
+    let copied = format!("CAST(CAST({name} AS CHAR CHARACTER SET utf8mb4) AS JSON)");
+    (column.data_type == "json").then(|| {
+        format!(
+            " AND (JSON_TYPE({name})<>JSON_TYPE({copied}) \
+             OR CAST(CAST({name} AS CHAR) AS BINARY)<>CAST(CAST({copied} AS CHAR) AS BINARY))"
+        )
+    })
 }
 
 /// Returns the columns that differ at this moment; none if the row no longer exists.

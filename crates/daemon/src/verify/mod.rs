@@ -61,6 +61,7 @@ use parking_lot::Mutex;
 pub(crate) use ranges::{KeyRange, RowKey};
 pub use repair::REPAIR_SESSION;
 pub(crate) use replicated::Replicated;
+pub(crate) use report::BEYOND_COPIES;
 pub use report::{DifferenceKind, Outcome, Repair, RowDifference, TableReport, VerifyReport};
 use resume::Resume;
 pub(crate) use resume::STATE_FILE;

@@ -10,6 +10,10 @@ use super::recheck::Different;
 use super::scope::TablePair;
 use super::table_name::TableName;
 
+/// Why rows that differ in JSON stay so, and what helps. The rows are the subject.
+pub(crate) const BEYOND_COPIES: &str = "can't be copied: the JSON has types that its text has not (such as DECIMAL); \
+     use a clone, or change the values on the source";
+
 /// A whole run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct VerifyReport {
@@ -46,6 +50,9 @@ pub struct TableReport {
     pub definition: Vec<String>,
     /// Rows that differ, and stayed so.
     pub differences: Vec<RowDifference>,
+    /// The number of these rows that copies and statements don't make equal.
+    #[serde(default)]
+    pub beyond_copies: u64,
     /// Rows, ranges or definitions that kept changing.
     pub unstable: Vec<String>,
     /// The reason why not all rows were compared.
@@ -112,6 +119,7 @@ impl TableReport {
             rows: 0,
             definition: Vec::new(),
             differences: Vec::new(),
+            beyond_copies: 0,
             unstable: Vec::new(),
             left_out: None,
             compared_before: false,
@@ -142,11 +150,17 @@ impl TableReport {
         self
     }
 
+    /// Returns true if a copy would make none of the rows that differ equal.
+    pub(crate) fn is_beyond_copies(&self) -> bool {
+        self.beyond_copies > 0 && self.beyond_copies == self.differences.len() as u64
+    }
+
     /// Returns the command that copies the rows that differ again; `None` where a copy would not help. It names a range
     /// of the key where all of them are known. Where the target refuses copies, the command writes statements for them.
     pub(crate) fn copy_command(&self, channel: &str, refuses_copies: bool) -> Option<String> {
         let can_be_copied = self.outcome == Outcome::Different
             && self.definition.is_empty()
+            && !self.is_beyond_copies()
             && self.differences.first().is_some_and(|row| !row.key.starts_with("digest="))
             && self.table == self.target;
         // Those that are left out may have any key.
@@ -199,6 +213,9 @@ impl fmt::Display for TableReport {
         }
         for difference in &self.differences {
             write!(f, "\n  {}", shown(difference))?;
+        }
+        if self.beyond_copies > 0 {
+            write!(f, "\n  {} of these rows {BEYOND_COPIES}", self.beyond_copies)?;
         }
         for what in &self.unstable {
             let what = shown(what);
@@ -271,5 +288,13 @@ mod tests {
         let statements = "csa-daemon verify --channel c --table d.t --repair FILE";
         let found = table(Some("id"), &["id=5"], None).copy_command("c", true);
         assert_eq!(found.as_deref(), Some(statements));
+        // A copy helps some of the rows, or none.
+        let mut json = table(&["id=5", "id=7"], None);
+        json.beyond_copies = 1;
+        assert_eq!(json.copy_command("c", false), Some(format!("{whole} --range 5..7")));
+        json.beyond_copies = 2;
+        assert_eq!(json.copy_command("c", false), None);
+        assert_eq!(json.copy_command("c", true), None);
+        assert!(json.to_string().contains("2 of these rows can't be copied: the JSON"), "{json}");
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{counted, now_micros, rfc3339};
 use crate::observe::view::{DifferingTableView, VerifyResultView};
-use crate::verify::{Outcome, TableReport, VerifyReport};
+use crate::verify::{BEYOND_COPIES, Outcome, TableReport, VerifyReport};
 
 /// Tables that the text names.
 const SHOWN: usize = 5;
@@ -51,7 +51,10 @@ pub(super) fn differing(channel: &str, report: &VerifyReport) -> Vec<DifferingTa
 }
 
 fn what(table: &TableReport) -> String {
-    let rows = counted(table.differences.len() as u64, "row");
+    let mut rows = counted(table.differences.len() as u64, "row");
+    if table.is_beyond_copies() {
+        rows += &format!(" that {BEYOND_COPIES}");
+    }
     let least = if table.left_out.is_some() { "at least " } else { "" };
     match (table.definition.first(), table.differences.is_empty()) {
         (Some(definition), true) => definition.clone(),
