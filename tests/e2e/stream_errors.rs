@@ -234,7 +234,7 @@ struct Failing {
     repair: Option<&'static str>,
 }
 
-const FAILING: [Failing; 6] = [
+const FAILING: [Failing; 7] = [
     Failing {
         spoil: "DELETE FROM d.t WHERE id = 2",
         change: "UPDATE d.t SET v = 'later secret' WHERE id IN (1, 2, 3)",
@@ -314,6 +314,21 @@ const FAILING: [Failing; 6] = [
         columns: &[["id", "1", "-", "-"], ["v", "-", "x", "-"]],
         repair: None,
     },
+    // A session with the server's own sql_mode takes neither the number nor the date.
+    Failing {
+        spoil: "DELETE FROM d.numbered",
+        change: "UPDATE d.numbered SET v = 1",
+        number: 1032,
+        at: "row 1 of rows event 1 (Update_rows of d.numbered, end_log_pos ",
+        key: Some("PRIMARY (id)"),
+        target_row: "missing",
+        columns: &[
+            ["id", "0", "0", "-"],
+            ["day", "0000-00-00", "0000-00-00", "-"],
+            ["v", "NULL", "1", "-"],
+        ],
+        repair: Some("INSERT INTO `d`.`numbered`"),
+    },
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -338,7 +353,8 @@ async fn failing_rows(executor: &str) {
              BEGIN UPDATE texts SET b='y' WHERE a=1; UPDATE texts SET b='z'; RETURN 0; END; INSERT INTO keyless VALUES (1, x'62ff'), (2, NULL); \
              INSERT INTO parent VALUES (1, 'a'); INSERT INTO t SELECT n, n * 10, CONCAT('secret ', \
              n), '2026-01-02 03:04:05' FROM (SELECT 1 n UNION SELECT 2 UNION SELECT 3 UNION \
-             SELECT 4) numbers",
+             SELECT 4) numbers; SET sql_mode='NO_AUTO_VALUE_ON_ZERO'; CREATE TABLE numbered (id INT AUTO_INCREMENT \
+             PRIMARY KEY, day DATE, v INT); INSERT INTO numbered VALUES (0, '0000-00-00', NULL)",
         )
         .await;
     let daemon = Daemon::builder(&source, &target).set("applier.executor", executor).start();

@@ -188,9 +188,7 @@ fn insert(plan: &TablePlan<'_>, rows: &RowsEvent<'_>, before: &[Field<'_>]) -> O
     let mut write = *rows;
     (write.kind, write.before, write.after) = (RowsKind::Write, &[], rows.before);
     write.flags = 0;
-    let strict = plan.computed.is_none();
-    let settings = Settings { foreign_key_checks: true, unique_checks: true, strict };
-    let mut writer = PacketWriter::new(usize::MAX, Some(settings));
+    let mut writer = PacketWriter::new(usize::MAX, Some(settings(plan)));
     let statements = RowStatements::to_look_at(plan, &write).ok()?;
     statements.insert(before, &mut writer).ok()?;
     let (packets, _) = writer.finish();
@@ -201,7 +199,12 @@ fn insert(plan: &TablePlan<'_>, rows: &RowsEvent<'_>, before: &[Field<'_>]) -> O
     text.starts_with("INSERT").then(|| alone.to_owned())
 }
 
-/// Makes the statement independent of the session's time zone; `None` if it is too long, or has
+fn settings(plan: &TablePlan<'_>) -> Settings {
+    let strict = plan.computed.is_none();
+    Settings { foreign_key_checks: true, unique_checks: true, strict }
+}
+
+/// Makes the statement independent of the session's `sql_mode` and time zone; `None` if it is too long, or has
 /// characters that are shown as escapes which SQL does not read.
 fn to_paste(plan: &TablePlan<'_>, statement: String) -> Option<String> {
     let is_timestamp = |column: &PlannedColumn<'_>| {
@@ -209,9 +212,11 @@ fn to_paste(plan: &TablePlan<'_>, statement: String) -> Option<String> {
         matches!(column.value_type, Timestamp { .. } | Old(OldTemporal::Timestamp))
     };
     let zone = match plan.columns.iter().any(is_timestamp) {
-        true => "SET time_zone='+00:00'; ",
+        true => "time_zone='+00:00', ",
         false => "",
     };
+    let mode = settings(plan).sql_mode();
     let reads_as_shown = !statement.contains(|c| acts(c) && !matches!(c, '\n' | '\r' | '\t'));
-    (statement.len() <= REPAIR_MAX && reads_as_shown).then(|| format!("{zone}{statement}"))
+    (statement.len() <= REPAIR_MAX && reads_as_shown)
+        .then(|| format!("SET {zone}sql_mode='{mode}'; {statement}"))
 }

@@ -103,12 +103,17 @@ pub(super) struct Settings {
 const STORED_AS_THEY_ARE: &str = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO";
 
 impl Settings {
-    fn statement(self) -> String {
+    pub(super) fn sql_mode(self) -> String {
         let strict = if self.strict { "STRICT_ALL_TABLES," } else { "" };
+        format!("{strict}{STORED_AS_THEY_ARE}")
+    }
+
+    fn statement(self) -> String {
         format!(
-            "SET SESSION foreign_key_checks={},unique_checks={},sql_mode='{strict}{STORED_AS_THEY_ARE}'",
+            "SET SESSION foreign_key_checks={},unique_checks={},sql_mode='{}'",
             u8::from(self.foreign_key_checks),
-            u8::from(self.unique_checks)
+            u8::from(self.unique_checks),
+            self.sql_mode()
         )
     }
 }

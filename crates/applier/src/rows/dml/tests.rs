@@ -91,10 +91,34 @@ fn a_duplicate_is_found_where_the_target_writes_names_in_lower_case() {
         let message = format!("Duplicate entry '2' for key '{key}'");
         let facts = describe(&images, &tables, 1062, &message).expect("a row");
         let repair = facts.repair.for_row(true).expect("a repair");
-        assert_eq!(repair, "DELETE FROM `d`.`Orders` WHERE `b`=2", "{key}");
+        assert_eq!(
+            repair,
+            "SET sql_mode='STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'; \
+             DELETE FROM `d`.`Orders` WHERE `b`=2",
+            "{key}"
+        );
     }
     let other = describe(&images, &tables, 1062, "Duplicate entry '2' for key 'order.u'");
     assert!(other.expect("a row").key.is_none());
+}
+
+/// A session without them would give a row with the number 0 another one.
+#[test]
+fn a_missing_row_is_inserted_under_the_settings_of_the_daemons_sessions() {
+    let mut keyed = table(&["id", "b"], vec![index("PRIMARY", &[0])]);
+    let updated = images(EventType::UPDATE_ROWS, 2, &[&some(&[0, 1]), &some(&[0, 2])]);
+    let repair = |table: &TargetTable| {
+        let name = ("d".to_owned(), "t".to_owned());
+        let tables = HashMap::from([(name, Some(Arc::new(table.clone())))]);
+        let facts = describe(&updated, &tables, 1032, "Can't find record").expect("a row");
+        facts.repair.for_row(false).expect("a repair")
+    };
+    let insert = "INSERT INTO `d`.`t` (`id`,`b`) VALUES (0,1)";
+    let lenient = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO";
+    assert_eq!(repair(&keyed), format!("SET sql_mode='STRICT_ALL_TABLES,{lenient}'; {insert}"));
+    // What the target computes from the row may not have fitted on the source.
+    keyed.functional_index = true;
+    assert_eq!(repair(&keyed), format!("SET sql_mode='{lenient}'; {insert}"));
 }
 
 /// Lists and hints are MySQL's; MariaDB's rows go one by one.
