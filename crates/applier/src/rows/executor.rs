@@ -201,11 +201,14 @@ impl RowExecutor {
         images: Vec<u8>,
         written_in: Option<Arc<SessionContext>>,
     ) -> Result<Vec<u64>> {
-        let zone = written_in.as_deref().and_then(row_session::zone_for_statements);
+        let takes_wide_offsets = session.server().takes_wide_offsets();
+        let zone = written_in.as_deref();
+        let zone = zone.and_then(|of| row_session::zone_for_statements(of, takes_wide_offsets));
         // Made before any is sent: definitions are read before BEGIN, a refusal sends nothing.
         let packets = self.packets(session, opening.is_none(), images, zone).await?;
         let mut opened = Vec::new();
-        if let Some(set) = session.row_settings.enter_for_statements(written_in.as_ref()) {
+        let settings = &mut session.row_settings;
+        if let Some(set) = settings.enter_for_statements(written_in.as_ref(), zone) {
             opening.get_or_insert_default().push(&set, 1);
         }
         for packet in packets {

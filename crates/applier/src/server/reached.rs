@@ -8,6 +8,8 @@ use crate::error::Error;
 const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
 /// The first version of MySQL that keeps CHECK clauses.
 pub(crate) const FIRST_CHECKS: u32 = 80_016;
+/// The first version of MySQL that takes time zones from -13:59 to +14:00.
+const FIRST_WIDE_OFFSETS: u32 = 80_019;
 /// The first version of MySQL that makes cascades above the storage engine.
 const FIRST_CASCADES: u32 = 90_600;
 
@@ -57,6 +59,11 @@ impl ReachedServer {
     /// Returns true if the server makes cascades itself, unless `innodb_native_foreign_keys` is on.
     pub(crate) fn cascades_itself(&self) -> bool {
         self.vendor != Vendor::MariaDb && self.version_id() >= FIRST_CASCADES
+    }
+
+    /// Returns true if a session's time zone can be an offset beyond -12:59 or +13:00.
+    pub(crate) fn takes_wide_offsets(&self) -> bool {
+        self.vendor != Vendor::MariaDb && self.version_id() >= FIRST_WIDE_OFFSETS
     }
 
     /// Returns true if REFERENCES in the definition of a column makes a foreign key.

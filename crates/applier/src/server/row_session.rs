@@ -54,21 +54,35 @@ pub(crate) fn statements(session: &SessionContext, default_collation: Option<u16
 }
 
 /// The same for rows that are written as SQL: settings by which the server reads our own texts stay
-/// ours, and the time zone is set only where no local time is ambiguous.
-pub(crate) fn for_statements(session: &SessionContext) -> String {
+/// ours, and the time zone is that of [`zone_for_statements`].
+pub(crate) fn for_statements(session: &SessionContext, zone: Option<&str>) -> String {
     format!(
         "SET SESSION time_zone='{}',lc_time_names={}",
-        zone_for_statements(session).unwrap_or("+00:00"),
+        zone.unwrap_or("+00:00"),
         session.lc_time_names.unwrap_or_default()
     )
 }
 
-/// Returns the time zone that [`for_statements`] sets, if it is not UTC.
-pub(crate) fn zone_for_statements(session: &SessionContext) -> Option<&str> {
+/// Returns the session's time zone for rows that are written as SQL. Returns `None`, for UTC, where a local time may be
+/// ambiguous, and for an offset that the target does not take.
+pub(crate) fn zone_for_statements(
+    session: &SessionContext,
+    takes_wide_offsets: bool,
+) -> Option<&str> {
     let zone = session.time_zone.as_deref()?;
     let is_offset = zone.starts_with(['+', '-'])
         && zone.chars().skip(1).all(|c| c.is_ascii_digit() || c == ':');
-    (is_offset && zone != "+00:00").then_some(zone)
+    let is_taken = takes_wide_offsets || is_narrow(zone);
+    (is_offset && is_taken && zone != "+00:00").then_some(zone)
+}
+
+/// Returns true for an offset from -12:59 to +13:00, which every server takes.
+fn is_narrow(offset: &str) -> bool {
+    let number = |digits: &str| digits.parse::<u8>().ok().map(u32::from);
+    let parts = offset.get(1..).and_then(|digits| digits.split_once(':'));
+    let minutes = parts.and_then(|(hours, minutes)| Some(number(hours)? * 60 + number(minutes)?));
+    let most = if offset.starts_with('-') { 12 * 60 + 59 } else { 13 * 60 };
+    minutes.is_some_and(|minutes| minutes <= most)
 }
 
 /// Undoes [`for_statements`].
@@ -96,16 +110,26 @@ mod tests {
 
     #[test]
     fn statements_take_over_zones_in_which_no_time_is_two() {
-        let text = |zone: &str| {
-            for_statements(&SessionContext {
+        let text = |zone: &str, takes_wide_offsets| {
+            let session = SessionContext {
                 time_zone: Some(zone.to_owned()),
                 lc_time_names: Some(4),
                 ..SessionContext::default()
-            })
+            };
+            for_statements(&session, zone_for_statements(&session, takes_wide_offsets))
         };
-        assert_eq!(text("-08:30"), "SET SESSION time_zone='-08:30',lc_time_names=4");
-        for zone in ["SYSTEM", "Europe/Berlin", "+00:00"] {
-            assert_eq!(text(zone), "SET SESSION time_zone='+00:00',lc_time_names=4");
+        let taken = |zone| format!("SET SESSION time_zone='{zone}',lc_time_names=4");
+        for takes_wide_offsets in [true, false] {
+            for zone in ["-08:30", "+13:00", "-12:59"] {
+                assert_eq!(text(zone, takes_wide_offsets), taken(zone));
+            }
+            for zone in ["SYSTEM", "Europe/Berlin", "+00:00"] {
+                assert_eq!(text(zone, takes_wide_offsets), taken("+00:00"));
+            }
+        }
+        for zone in ["+13:01", "+14:00", "-13:00", "-13:59"] {
+            assert_eq!(text(zone, true), taken(zone));
+            assert_eq!(text(zone, false), taken("+00:00"));
         }
     }
 

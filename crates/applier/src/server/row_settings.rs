@@ -57,10 +57,11 @@ impl RowSettings {
     }
 
     /// Returns [`Self::enter`] for rows that are written as SQL, which need our own settings again
-    /// where they have no session.
+    /// where they have no session. `zone`: as [`row_session::zone_for_statements`] returns it for the session.
     pub(crate) fn enter_for_statements(
         &mut self,
         session: Option<&Arc<SessionContext>>,
+        zone: Option<&str>,
     ) -> Option<String> {
         if self.is_settled && self.under.as_ref() == session {
             return None;
@@ -68,7 +69,7 @@ impl RowSettings {
         self.under = session.cloned();
         self.is_settled = false;
         Some(match session {
-            Some(session) => row_session::for_statements(session),
+            Some(session) => row_session::for_statements(session, zone),
             None => row_session::OWN_FOR_STATEMENTS.to_owned(),
         })
     }
