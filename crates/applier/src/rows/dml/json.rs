@@ -45,8 +45,8 @@ pub(super) fn push_document(
     Ok(())
 }
 
-/// Appends the document as text, for columns that hold text: as the source shows it, but for the digits
-/// of very large and very small floating-point numbers.
+/// Appends the document as text, for columns that hold text: as the source shows it, since 8.0. MySQL 5.7 shows a
+/// DOUBLE without a fraction as an integer.
 ///
 /// # Errors
 /// A value that JSON has no text for.

@@ -150,6 +150,28 @@ fn any_type() -> impl Strategy<Value = ValueType> {
     ]
 }
 
+#[test]
+fn doubles_in_json_have_an_exponent_where_the_server_shows_one() {
+    for (number, shown) in [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (0.1, "0.1"),
+        (5e-5, "0.00005"),
+        (1e-15, "0.000000000000001"),
+        (1e-16, "1e-16"),
+        (-1.25e-17, "-1.25e-17"),
+        (1e14, "100000000000000.0"),
+        (1e15, "1e15"),
+        (1_234_567_890_123_456.0, "1.234567890123456e15"),
+        (1_234_567_890_123_456.8, "1234567890123456.8"),
+        (1.5e300, "1.5e300"),
+    ] {
+        let mut text = Vec::new();
+        JsonValue::Double(number).push_text(JsonForm::Shown, &mut text).unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), shown);
+    }
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(

@@ -68,7 +68,10 @@ impl JsonValue<'_> {
             Self::Int(number) => write!(out, "{number}"),
             Self::UInt(number) => write!(out, "{number}"),
             Self::Double(number) if !number.is_finite() => return Err(self.kind()),
-            Self::Double(number) if form == JsonForm::Shown => write!(out, "{number:?}"),
+            Self::Double(number) if form == JsonForm::Shown => {
+                out.extend_from_slice(double_shown(*number).as_bytes());
+                Ok(())
+            }
             Self::Double(number) => write!(out, "{number:e}"),
             Self::Decimal(digits) => write!(out, "{digits}"),
             Self::String(text) => {
@@ -115,6 +118,20 @@ impl JsonValue<'_> {
             _ => "a value".to_owned(),
         }
     }
+}
+
+/// Returns the number as MySQL 8.0 and newer show it in JSON (`my_gcvt` in strings/dtoa.cc): without an exponent as long
+/// as the point is among the digits or near them.
+fn double_shown(number: f64) -> String {
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, ""));
+    let count = digits.bytes().filter(u8::is_ascii_digit).count() as i64;
+    let point = exponent.parse::<i64>().unwrap_or_default() + 1;
+    if point < -14 || point > 15.max(count - 1) {
+        return scientific;
+    }
+    let plain = number.to_string();
+    if plain.contains('.') { plain } else { plain + ".0" }
 }
 
 fn push_separator(index: usize, form: JsonForm, out: &mut Vec<u8>) {
