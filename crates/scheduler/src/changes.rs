@@ -98,8 +98,8 @@ impl ChangesReader {
             // Its rows and keys are not read, so it may reach any
             // row here, of children and of parents.
             changes.tables.push(TableUse::Whole(layout.id));
-            let reached = &layout.keys.cascades_to;
-            changes.tables.extend(reached.iter().map(|&table| TableUse::Whole(table)));
+            let reached = layout.keys.cascades_to.iter().chain(&layout.keys.other_parents);
+            changes.tables.extend(reached.map(|&table| TableUse::Whole(table)));
             let parents = layout.keys.foreign_keys.iter().map(|key| TableUse::Whole(key.parent));
             changes.tables.extend(parents);
             return Ok(());

@@ -251,7 +251,11 @@ impl TableLayout {
         // Rows that a cascade changes are in no image: their keys are unknown.
         if (moved || whole) && images.kind != RowsKind::Write {
             keyed &= self.keys.cascades_to.is_empty();
-            tables.extend(self.keys.cascades_to.iter().map(|&table| TableUse::Whole(table)));
+            // Two deletes in this table meet in the tables that they reach.
+            let others = self.keys.other_parents.iter();
+            let others = others.filter(|&&id| id != self.id || images.kind != RowsKind::Delete);
+            let reached = self.keys.cascades_to.iter().chain(others);
+            tables.extend(reached.map(|&table| TableUse::Whole(table)));
         }
         tables.push(if whole { TableUse::Whole(self.id) } else { TableUse::Rows(self.id) });
         keyed

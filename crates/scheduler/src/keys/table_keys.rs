@@ -32,6 +32,9 @@ pub struct TableKeys {
     pub foreign_keys: Vec<ForeignKey>,
     /// Tables that deleting a row, or changing its key, may reach through CASCADE and SET NULL.
     pub cascades_to: Vec<TableId>,
+    /// Other tables that these refer to: a cascade lets go of rows there, or takes hold of them, and no event shows it.
+    /// The table itself is one if another refers to it twice.
+    pub other_parents: Vec<TableId>,
     /// Columns, as in [`KeyPart::column`], that these tables refer to. InnoDB cascades any change
     /// of their bytes, even to an equal value of the collation, and even without a unique key.
     pub cascading_columns: Vec<usize>,

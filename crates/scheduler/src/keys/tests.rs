@@ -333,3 +333,34 @@ fn any_change_of_bytes_that_others_refer_to_moves_the_row_they_cascade_from() {
     assert!(!read.expect("whole").keyed);
     assert_eq!(tables, [whole, rows]);
 }
+
+#[test]
+fn a_cascade_counts_as_all_rows_that_the_rows_it_reaches_may_refer_to() {
+    let (this, child, other) = (TableId(1), TableId(2), TableId(3));
+    let layout = coded_layout(TableKeys {
+        cascades_to: vec![child],
+        other_parents: vec![this, other],
+        cascading_columns: vec![1],
+        has_relations: true,
+        ..TableKeys::default()
+    });
+    let image = |code| coded_image(Some(code), Some(1));
+    let whole = [child, this, other].map(TableUse::Whole);
+    let without_this = [child, other].map(TableUse::Whole);
+    let (update, delete) = (EventType::UPDATE_ROWS, EventType::DELETE_ROWS);
+    for (kind, images, expected) in [
+        (update, [image("de"), image("x")].concat(), &whole[..]),
+        (update, [image("de"), image("de")].concat(), &[][..]),
+        (delete, image("de"), &without_this[..]),
+        (EventType::WRITE_ROWS, image("de"), &[][..]),
+    ] {
+        let event = rows_event(kind, 7, 3, &images);
+        let parsed = RowsEvent::parse(event.event_type(), event.body()).expect("rows");
+        let parsed = parsed.expect("plain");
+        let (mut keys, mut tables) = (Vec::new(), Vec::new());
+        layout
+            .read_row(&parsed, parsed.images, &mut Scratch::default(), &mut keys, &mut tables)
+            .expect("whole");
+        assert_eq!(tables, [expected, &[TableUse::Rows(this)]].concat(), "{kind:?} {images:?}");
+    }
+}

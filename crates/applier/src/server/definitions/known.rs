@@ -51,6 +51,11 @@ impl KnownDefinitions {
                 .map(|reference| self.foreign_key(&definition, reference))
                 .collect(),
             cascades_to: cascades_to.iter().map(|table| self.id(table)).collect(),
+            other_parents: references
+                .other_parents(name, cascades_to)
+                .into_iter()
+                .map(|table| self.id(table))
+                .collect(),
             cascading_columns: cascading_columns(&definition, references, name),
             foreign_key_rank: references.rank(name),
             has_relations: references.has_relations(name),

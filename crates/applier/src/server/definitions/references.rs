@@ -112,6 +112,24 @@ impl References {
         }
         reached
     }
+
+    /// Returns the tables to which those that a cascade from this one has `reached` refer, except for these themselves.
+    pub(super) fn other_parents<'a>(
+        &'a self,
+        table: &TableName,
+        reached: &BTreeSet<TableName>,
+    ) -> BTreeSet<&'a TableName> {
+        let mut others = BTreeSet::new();
+        for child in reached {
+            let parents = || self.of(child).iter().map(|reference| &reference.parent);
+            // The row that a single reference is to is the one that changes.
+            let is_twice = parents().filter(|parent| *parent == table).count() > 1;
+            let is_other =
+                |parent: &&TableName| !reached.contains(*parent) && (is_twice || *parent != table);
+            others.extend(parents().filter(is_other));
+        }
+        others
+    }
 }
 
 #[cfg(test)]
@@ -154,5 +172,32 @@ mod tests {
         assert_eq!(reached, ["b", "c"]);
         let columns = ["a", "b", "c"].map(|name| tree.cascading_columns(&table(name)).len());
         assert_eq!(columns, [1, 1, 0], "nothing cascades from c");
+    }
+
+    #[test]
+    fn a_cascade_lets_go_of_the_other_parents_of_the_rows_it_reaches() {
+        let tree = references(&[
+            ("b", "a", true),
+            ("b", "p", false),
+            ("c", "b", true),
+            ("c", "q", true),
+            ("not_reached", "r", true),
+            ("twice", "t", true),
+            ("twice", "t", false),
+            ("loop", "loop", true),
+            ("loop", "p", false),
+        ]);
+        for (name, expected) in [
+            ("a", vec!["p", "q"]),
+            ("p", vec![]),
+            ("q", vec!["b"]),
+            ("t", vec!["t"]),
+            ("loop", vec!["p"]),
+        ] {
+            let reached = tree.cascades_from(&table(name));
+            let others = tree.other_parents(&table(name), &reached);
+            let others: Vec<_> = others.into_iter().map(|table| table.1.as_str()).collect();
+            assert_eq!(others, expected, "{name}");
+        }
     }
 }
