@@ -237,13 +237,29 @@ impl Inversion {
         .await;
     }
 
+    /// Waits until a later group waits for its turn.
+    async fn parked(&self) {
+        eventually("a group is parked", Duration::from_secs(20), async || {
+            self.daemon.status().to_string().contains("waiting_for_turn")
+        })
+        .await;
+    }
+
+    /// Has another session lock the gap before 20 in `second`, and then wait for the row that a parked group has
+    /// inserted there. It lets go of the gap as soon as it has waited.
+    async fn gap_of_others(&self) {
+        let mut other = self.target.conn().await;
+        let gap =
+            "BEGIN; SELECT * FROM i.second FORCE INDEX (u) WHERE u BETWEEN 16 AND 19 FOR UPDATE";
+        other.query_drop(gap).await.expect("locks");
+        let wait = "SELECT * FROM i.second WHERE id=3 FOR UPDATE; ROLLBACK";
+        tokio::spawn(async move { other.query_drop(wait).await.expect("locks") });
+    }
+
     /// Waits until a later group has the gaps around the index entry that it put back.
     pub(crate) async fn gap_taken(&self, table: &str) {
         if self.is_blind {
-            eventually("a group is parked", Duration::from_secs(20), async || {
-                self.daemon.status().to_string().contains("waiting_for_turn")
-            })
-            .await;
+            self.parked().await;
             return;
         }
         let query = format!(
@@ -343,6 +359,35 @@ async fn a_later_group_lets_an_earlier_one_pass_while_more_arrives() {
     inversion.ends_equal().await;
 }
 
+/// Takes the gap that the first group needs, then puts this row into `second`. Only a full group runs in parallel with two
+/// others.
+fn full_group(row: &str) -> String {
+    let numbers =
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<9000) SELECT";
+    format!(
+        "SET cte_max_recursion_depth=10000; {}; INSERT INTO i.second VALUES ({row}); \
+         INSERT INTO i.other (v) {numbers} i FROM n",
+        put_back("t")
+    )
+}
+
+/// The group that holds the lock itself waits for one that is parked, through another session. The lock of that one is of
+/// a row just inserted, so the server shows it under the session that waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_that_ends_at_an_inserted_row_lets_an_earlier_group_pass() {
+    let mut inversion = Inversion::start().await;
+    inversion.first_group().await;
+    inversion.transaction("INSERT INTO i.second VALUES (3,15)").await;
+    inversion.parked().await;
+    inversion.gap_of_others().await;
+    inversion.lock_waits(2).await;
+    inversion.transaction(&full_group("5,18")).await;
+    inversion.gap_taken("t").await;
+    inversion.lock_waits(3).await;
+    inversion.release().await;
+    inversion.ends_equal().await;
+}
+
 /// The group that holds the lock itself waits for one that is parked.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_of_later_groups_lets_an_earlier_one_pass() {
@@ -350,16 +395,7 @@ async fn a_chain_of_later_groups_lets_an_earlier_one_pass() {
     inversion.first_group().await;
     inversion.transaction(&put_back("second")).await;
     inversion.gap_taken("second").await;
-    // Only a full group runs in parallel with two others.
-    let numbers =
-        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<9000) SELECT";
-    inversion
-        .transaction(&format!(
-            "SET cte_max_recursion_depth=10000; {}; INSERT INTO i.second VALUES (3,15); \
-             INSERT INTO i.other (v) {numbers} i FROM n",
-            put_back("t")
-        ))
-        .await;
+    inversion.transaction(&full_group("3,15")).await;
     inversion.gap_taken("t").await;
     inversion.lock_waits(2).await;
     inversion.release().await;

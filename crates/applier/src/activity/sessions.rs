@@ -41,6 +41,11 @@ impl SessionState {
         }
     }
 
+    /// Returns true if a group in it yields as soon as it is asked; the others yield after their statement.
+    pub(crate) const fn yields_at_once(self) -> bool {
+        matches!(self, Self::WaitingForDependency | Self::WaitingForTurn | Self::WaitingForEvents)
+    }
+
     pub const ALL: [Self; 6] = [
         Self::Preparing,
         Self::WaitingForDependency,
@@ -304,36 +309,39 @@ impl Sessions {
     }
 
     /// Asks all groups after the one whose turn it is to yield to it, if it has been applying for
-    /// `patience`. Targets that do not show the holder of a lock need this. Returns their number.
+    /// `patience`. Targets that do not show the holder of a lock need this. Returns the number that was not
+    /// asked before.
     pub(crate) fn all_yield(&self, patience: Duration) -> usize {
         let Some(Stalled { group, parked: true, .. }) = self.stalled(patience) else { return 0 };
         self.all_yield_to(group.sequence)
     }
 
-    /// Asks all groups after `earlier` to yield to it. Returns their number.
+    /// Asks all groups after `earlier` to yield to it. Returns the number that was not asked before.
     pub(crate) fn all_yield_to(&self, earlier: Sequence) -> usize {
-        self.those_yield_to(earlier, |_| true)
+        self.those_yield_to(earlier, |_| true).len()
     }
 
-    /// Asks the later groups on these connections to yield to `earlier`. Returns their number.
-    pub(crate) fn yield_to(&self, earlier: Sequence, connections: &[u32]) -> usize {
+    /// Asks the later groups on these connections to yield to `earlier`. Returns the states of those that were
+    /// not asked before.
+    pub(crate) fn yield_to(&self, earlier: Sequence, connections: &[u32]) -> Vec<SessionState> {
         self.those_yield_to(earlier, |connection| connections.contains(&connection))
     }
 
     /// Asks each later group once: one that has yielded has no lock before `earlier` is committed.
-    fn those_yield_to(&self, earlier: Sequence, holds: impl Fn(u32) -> bool) -> usize {
+    fn those_yield_to(&self, earlier: Sequence, holds: impl Fn(u32) -> bool) -> Vec<SessionState> {
         let mut running = self.running.lock();
         let later = running.range_mut(earlier.next()..).map(|(_, running)| running);
         later
             .filter(|running| running.view.connection.is_some_and(&holds))
+            .filter(|running| running.yields_to != earlier)
             .map(|running| {
-                if std::mem::replace(&mut running.yields_to, earlier) != earlier {
-                    // Under the map's lock, which `asked` never takes.
-                    *running.yielding.to.lock() = Some(earlier);
-                    running.yielding.asked.notify_one();
-                }
+                running.yields_to = earlier;
+                // Under the map's lock, which `asked` never takes.
+                *running.yielding.to.lock() = Some(earlier);
+                running.yielding.asked.notify_one();
+                running.view.state
             })
-            .count()
+            .collect()
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::gtid_owner::GtidWatch;
-use crate::activity::sessions::{Sessions, Stalled};
+use crate::activity::sessions::{SessionState, Sessions, Stalled};
 use crate::error::{Error, Result};
 use crate::server::processes::process;
 use crate::server::session::Session;
@@ -31,7 +31,8 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 /// A group that no other waits for is checked this rarely, only to explain why it takes so long.
 const RARELY: Duration = Duration::from_secs(1);
 
-/// Pauses between two thorough lookups for the same group, which read every lock of the transactions in the way.
+/// Pauses between two thorough lookups for the same group, which read every lock of the transactions in the way. They
+/// begin again once another group of ours is in the way.
 const THOROUGH: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(4));
 
 /// Waiting threads and the owners of the lock records in the way. Cheap, but an implicit lock, as of
@@ -145,10 +146,14 @@ impl LockWatch {
             return self.look_at_tables(session, sessions, stalled).await;
         }
         let (holders, asked) = resolve(&waits, sessions, stalled);
-        if asked > 0 {
+        if !asked.is_empty() {
+            self.thorough = None;
+        }
+        if asked.iter().any(|state| state.yields_at_once()) {
             return Ok(Some(holders));
         }
-        // A blocker may still be ours, with an implicit lock that shows under another thread.
+        // A blocker may still be ours, with an implicit lock that shows under another thread. A group that waits for it in a
+        // statement is such a thread, and can't yield.
         if !self.is_thorough_due(stalled.group.sequence) {
             return Ok(None);
         }
@@ -227,16 +232,21 @@ pub(crate) fn unseen(sequence: Sequence, sessions: &Sessions) {
     );
 }
 
-/// The connections that a stalled group waits for, and how many groups of ours were asked to roll back.
-fn resolve(waits: &[(u32, u32)], sessions: &Sessions, stalled: &Stalled) -> (Vec<u32>, usize) {
+/// Returns the connections that a stalled group waits for, and the states of the groups of ours that are asked only now to
+/// roll back.
+fn resolve(
+    waits: &[(u32, u32)],
+    sessions: &Sessions,
+    stalled: &Stalled,
+) -> (Vec<u32>, Vec<SessionState>) {
     let sequence = stalled.group.sequence;
     let blockers = blockers(stalled.connection, waits);
     let asked = sessions.yield_to(sequence, &blockers);
-    if asked > 0 {
+    if !asked.is_empty() {
         info!(
             sequence = sequence.get(),
-            groups = asked,
-            "later groups hold its locks and roll back"
+            groups = asked.len(),
+            "later groups hold its locks and are asked to roll back"
         );
     }
     (blockers, asked)

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use csa_provider::binlog::EventType;
 use csa_provider::server::Environment;
 use csa_provider::test_util::{event, format_description, query_event};
@@ -13,12 +15,14 @@ use super::*;
 use crate::activity::sessions::Sessions;
 use crate::commits::Commits;
 use crate::group::commit_turn::{CommitTurn, Sending};
+use crate::group::lock_inversion::LockWatch;
 use crate::group::worker_session::SharedWorkerState;
 use crate::options::ApplierOptions;
 use crate::options::{ExecMode, Executor, RowImageColumns};
 use crate::server::generation::Generation;
 use crate::server::reachability::Reachability;
 use crate::server::scripted::{Fate, Scripted};
+use crate::server::session::Session;
 use crate::status::ApplierStatus;
 
 /// Returns a transaction that changes no row.
@@ -30,6 +34,13 @@ pub(crate) fn transaction() -> AdmittedTransaction {
 
 fn group() -> Arc<Group> {
     group_of(transaction())
+}
+
+/// Returns a group with this sequence number.
+fn numbered(sequence: u64) -> Arc<Group> {
+    let mut group = group();
+    Arc::get_mut(&mut group).expect("nobody else has it").sequence = Sequence::new(sequence);
+    group
 }
 
 pub(crate) fn group_of(transaction: AdmittedTransaction) -> Arc<Group> {
@@ -48,7 +59,7 @@ pub(crate) fn group_of(transaction: AdmittedTransaction) -> Arc<Group> {
 
 /// Returns options with short pauses and without retries.
 pub(crate) fn options() -> ApplierOptions {
-    let millisecond = std::time::Duration::from_millis(1);
+    let millisecond = Duration::from_millis(1);
     ApplierOptions {
         converging: None,
         row_image: RowImageColumns::Full,
@@ -130,17 +141,50 @@ async fn a_row_that_is_refused_in_the_order_of_the_merge_is_tried_in_that_of_the
 async fn a_later_group_is_asked_once_to_yield_to_another() {
     let sessions = Sessions::default();
     let _earlier = sessions.enter(0, &group());
-    let mut later = group();
-    Arc::get_mut(&mut later).expect("nobody else has it").sequence = Sequence::new(2);
-    let later = sessions.enter(1, &later);
+    let later = sessions.enter(1, &numbered(2));
     assert_eq!(sessions.all_yield_to(Sequence::new(1)), 0, "it has nothing on the target");
     later.connected(12);
     assert_eq!(sessions.all_yield_to(Sequence::new(1)), 1);
     assert_eq!(later.yielding.asked().await, Sequence::new(1));
-    assert_eq!(sessions.yield_to(Sequence::new(1), &[12]), 1);
+    assert!(sessions.yield_to(Sequence::new(1), &[12]).is_empty(), "it was asked before");
     let again = later.yielding.asked();
-    let again = tokio::time::timeout(std::time::Duration::from_millis(10), again).await;
+    let again = tokio::time::timeout(Duration::from_millis(10), again).await;
     assert!(again.is_err(), "it has yielded already");
+}
+
+/// A row that group 2 has inserted is locked without a record of it until group 3 waits for it, which then is shown as
+/// its holder.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_shown_under_a_busy_group_is_traced_to_the_one_that_has_it() {
+    let target = Scripted::default();
+    let of_another_client = vec![(1, 99)];
+    target.state().lock_waits.clone_from(&of_another_client);
+    target.state().lock_waits_by_transaction = of_another_client;
+    let sessions = Sessions::default();
+    let enter = |connection: u16, state| {
+        let entered = sessions.enter(connection, &numbered(connection.into()));
+        entered.connected(connection.into());
+        entered.now(state);
+        entered
+    };
+    let _first = enter(1, SessionState::Applying);
+    let parked = enter(2, SessionState::WaitingForTurn);
+    let busy = enter(3, SessionState::Applying);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let mut session = Session::connect(&target.target()).await.expect("connects");
+    let mut watch = LockWatch::default();
+    let look = watch.look(&mut session, &sessions, None).await;
+    assert_eq!(look.expect("answers"), Some(vec![99]));
+    let look = watch.look(&mut session, &sessions, None).await;
+    assert_eq!(look.expect("answers"), None, "nothing new is looked up so soon");
+
+    target.state().lock_waits = vec![(1, 3), (3, 3)];
+    target.state().lock_waits_by_transaction = vec![(1, 3), (3, 2)];
+    let look = watch.look(&mut session, &sessions, None).await;
+    assert_eq!(look.expect("answers"), Some(vec![3, 2]));
+    for group in [parked, busy] {
+        assert_eq!(group.yielding.asked().await, Sequence::new(1));
+    }
 }
 
 #[tokio::test]

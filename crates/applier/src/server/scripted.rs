@@ -45,6 +45,10 @@ pub(crate) struct ScriptedState {
     pub(crate) sent: Vec<String>,
     /// It has all of our tables.
     pub(crate) has_tables: bool,
+    /// Connections that wait for a lock, each with the one under which the lock is shown.
+    pub(crate) lock_waits: Vec<(u32, u32)>,
+    /// Connections that wait for a lock, each with the one whose transaction has it.
+    pub(crate) lock_waits_by_transaction: Vec<(u32, u32)>,
     /// The fates of the COMMITs to come; those after them succeed.
     pub(crate) fates: VecDeque<Fate>,
 }
@@ -150,6 +154,13 @@ impl Connection {
 
     fn rows(&self, query: &str) -> Vec<Row> {
         let state = self.state.lock();
+        let pair = |(waits, blocks): &(u32, u32)| row(&[&waits.to_string(), &blocks.to_string()]);
+        if query.contains("JOIN performance_schema.data_locks") {
+            return state.lock_waits_by_transaction.iter().map(pair).collect();
+        }
+        if query.contains("data_lock_waits") {
+            return state.lock_waits.iter().map(pair).collect();
+        }
         let Place { server, holder } = Scripted::place();
         let found: &[&str] = match query {
             "SELECT @@version, @@version_comment, CONNECTION_ID() LIMIT 1" => {
