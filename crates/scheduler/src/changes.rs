@@ -55,22 +55,25 @@ pub struct RowChange {
 pub(crate) struct ChangesReader {
     scratch: Scratch,
     /// Tables by the source's number, of the open transaction.
-    maps: Vec<(u64, Option<Arc<TableLayout>>)>,
+    maps: foldhash::HashMap<u64, Option<Arc<TableLayout>>>,
     changes: RowChanges,
+    /// The number of tables in `changes` when it last had each only once.
+    distinct: usize,
 }
+
+/// The longest list of tables that was never sorted.
+const TABLES_LISTED: usize = 64;
 
 impl ChangesReader {
     /// Takes a table map; `layout` is `None` for a table whose rows are left out.
     pub(crate) fn map(&mut self, table_id: u64, layout: Option<Arc<TableLayout>>) {
         // Each statement logs its maps again, and the last one with a number counts.
-        self.maps.retain(|(id, _)| *id != table_id);
-        self.maps.push((table_id, layout));
+        self.maps.insert(table_id, layout);
     }
 
     /// Returns the layout of a table; `None` for one whose rows are left out.
     pub(crate) fn layout(&self, table_id: u64) -> Option<&TableLayout> {
-        let (_, layout) = self.maps.iter().find(|(id, _)| *id == table_id)?;
-        layout.as_deref()
+        self.maps.get(&table_id)?.as_deref()
     }
 
     /// Something has to be sent as it was logged.
@@ -84,8 +87,7 @@ impl ChangesReader {
     /// Malformed bytes.
     pub(crate) fn rows(&mut self, event: &RawEvent) -> Result<(), EventError> {
         let body = event.body();
-        let id = table_id(body);
-        let Some((_, layout)) = self.maps.iter().find(|(known, _)| *known == id) else {
+        let Some(layout) = self.maps.get(&table_id(body)) else {
             return Err(malformed("table map is missing"));
         };
         let Some(layout) = layout else { return Ok(()) };
@@ -133,7 +135,7 @@ impl ChangesReader {
                 keys_end: changes.keys.len() as u32,
             });
             at += row;
-            dedup(&mut changes.tables);
+            dedup(&mut changes.tables, &mut self.distinct);
         }
         let columns = (rows.columns_at as u32, rows.images_at as u32);
         changes.blocks.push(RowsBlock {
@@ -165,6 +167,7 @@ impl ChangesReader {
     /// Ends the transaction and returns its changes.
     pub(crate) fn finish(&mut self) -> RowChanges {
         self.maps.clear();
+        self.distinct = 0;
         let mut changes = std::mem::take(&mut self.changes);
         changes.tables.sort_unstable();
         changes.tables.dedup();
@@ -198,11 +201,13 @@ impl RowChanges {
     }
 }
 
-/// Keeps the list of tables short while a transaction with many rows is read.
-fn dedup(tables: &mut Vec<TableUse>) {
-    if tables.len() > 64 {
+/// Keeps the list of tables short while a transaction with many rows is read. It is sorted only once it has doubled, because
+/// each row adds to it.
+fn dedup(tables: &mut Vec<TableUse>, distinct: &mut usize) {
+    if tables.len() > TABLES_LISTED.max(*distinct * 2) {
         tables.sort_unstable();
         tables.dedup();
+        *distinct = tables.len();
     } else if let [.., before, last] = tables.as_slice()
         && before == last
     {
@@ -225,10 +230,10 @@ fn malformed(what: &'static str) -> EventError {
 #[cfg(test)]
 mod tests {
     use csa_provider::binlog::EventType;
-    use csa_provider::test_util::{event, int_table_map};
+    use csa_provider::test_util::{event, int_image, int_table_map, rows_event};
 
     use super::*;
-    use crate::keys::{TableId, TableKeys};
+    use crate::keys::{KeyClass, KeyPart, TableId, TableKeys, UniqueKey};
 
     #[test]
     fn a_row_without_columns_is_a_row() {
@@ -244,5 +249,38 @@ mod tests {
         let changes = reader.finish();
         assert!(changes.opaque);
         assert_eq!(changes.tables, [TableUse::Whole(TableId(1))]);
+    }
+
+    #[test]
+    fn rows_of_thousands_of_tables_are_rarely_sorted() {
+        const TABLES: u64 = 2_000;
+        const ROWS: u64 = 20 * TABLES;
+        let part = KeyPart { column: 0, class: KeyClass::Integer };
+        let keys = Arc::new(TableKeys {
+            columns: 1,
+            unique: vec![UniqueKey { parts: vec![part] }],
+            ..TableKeys::default()
+        });
+        let map = int_table_map(7, "d", "t", 1);
+        let parsed = TableMap::parse(map.body()).expect("well-formed");
+        let mut reader = ChangesReader::default();
+        for id in 0..TABLES {
+            let keys = Some(Arc::clone(&keys));
+            let layout = TableLayout::new(TableId(id as u32), keys, &parsed, map.body());
+            reader.map(id, Some(Arc::new(layout.expect("well-formed"))));
+        }
+        let mut times_shortened = 0;
+        for row in 0..ROWS {
+            let image = int_image(&[Some(row as i32)]);
+            let before = reader.changes.tables.len();
+            let event = rows_event(EventType::WRITE_ROWS, row % TABLES, 1, &image);
+            reader.rows(&event).expect("well-formed");
+            let listed = reader.changes.tables.len();
+            times_shortened += u32::from(listed <= before);
+            assert!(listed as u64 <= TABLES * 2);
+        }
+        assert!(times_shortened <= 20, "{times_shortened}");
+        let changes = reader.finish();
+        assert_eq!((changes.tables.len() as u64, changes.rows.len() as u64), (TABLES, ROWS));
     }
 }
