@@ -117,38 +117,75 @@ fn change(random: &mut StdRng, statements: &mut Vec<String>) {
     }
 }
 
-/// The target forbids what the source only happens to avoid.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_unique_index_that_only_the_target_has_keeps_the_order() {
+/// Starts a channel for a table of tokens that are unique by chance.
+async fn with_tokens() -> (Server, Server, Daemon) {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE o").await;
     source.exec("CREATE TABLE o.t (id INT PRIMARY KEY, token VARCHAR(9))").await;
     source.exec("CREATE TABLE o.wide (id INT PRIMARY KEY AUTO_INCREMENT, c TEXT)").await;
     let daemon = Daemon::builder(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
+    (source, target, daemon)
+}
+
+/// A client's token moves from row to row; wide rows make many groups.
+fn pass_on(client: u32, random: &mut StdRng) -> Vec<String> {
+    let id = client * 100 + random.random_range(0..100);
+    vec![
+        format!("DELETE FROM o.t WHERE token='T{client}'"),
+        "COMMIT".to_owned(),
+        "INSERT INTO o.wide (c) VALUES (REPEAT('x',20000))".to_owned(),
+        "BEGIN".to_owned(),
+        format!("INSERT INTO o.t VALUES ({id},'t{client}')"),
+    ]
+}
+
+async fn pass_tokens_on(source: &Server) {
+    let passed = Clients::run(source, 6, |_| "DO 1", pass_on, Duration::from_millis(2500)).await;
+    assert!(passed > 100, "{passed}");
+}
+
+const TAKEN_APART: &str = "applying its transactions one by one";
+
+/// The target forbids what the source only happens to avoid.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unique_index_that_only_the_target_has_keeps_the_order() {
+    let (source, target, daemon) = with_tokens().await;
     daemon.kill9();
     target.exec("ALTER TABLE o.t ADD UNIQUE (token)").await;
-    // A client's token moves from row to row; wide rows make many groups.
-    let pass_on = |client: u32, random: &mut StdRng| {
-        let id = client * 100 + random.random_range(0..100);
-        vec![
-            format!("DELETE FROM o.t WHERE token='T{client}'"),
-            "COMMIT".to_owned(),
-            "INSERT INTO o.wide (c) VALUES (REPEAT('x',20000))".to_owned(),
-            "BEGIN".to_owned(),
-            format!("INSERT INTO o.t VALUES ({id},'t{client}')"),
-        ]
-    };
-    let passed = Clients::run(&source, 6, |_| "DO 1", pass_on, Duration::from_millis(2500)).await;
+    pass_tokens_on(&source).await;
     daemon.start_again();
     daemon.wait_drained(&source, &target, DRAIN).await;
     target.exec("ALTER TABLE o.t DROP INDEX token").await;
     compare(&source, &target).await;
-    assert!(passed > 100, "{passed}");
     let log = daemon.log();
-    for sign in ["trying again", "applying its transactions one by one"] {
+    for sign in ["trying again", TAKEN_APART] {
         assert!(!log.contains(sign), "{sign}: the index was not seen\n{}", daemon.log_tail());
     }
+}
+
+/// Nothing tells the channel of the index but the groups that the target refuses for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unique_index_added_on_the_target_is_seen_after_the_refusals_that_it_causes() {
+    let (source, target, daemon) = with_tokens().await;
+    source.exec("INSERT INTO o.t VALUES (-1,'known')").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.exec("ALTER TABLE o.t ADD UNIQUE (token)").await;
+    let mut taken_apart = Vec::new();
+    for _ in 0..2 {
+        daemon.commanded(&["pause"]);
+        pass_tokens_on(&source).await;
+        daemon.commanded(&["resume"]);
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        taken_apart.push(daemon.log().matches(TAKEN_APART).count());
+    }
+    target.exec("ALTER TABLE o.t DROP INDEX token").await;
+    compare(&source, &target).await;
+    let log = daemon.log();
+    assert!(log.contains("reading the target's definitions again"), "{}", daemon.log_tail());
+    println!("{taken_apart:?} groups taken apart");
+    assert!(taken_apart[0] > 0, "the index was in nobody's way");
+    assert_eq!(taken_apart[0], taken_apart[1], "it was not seen\n{}", daemon.log_tail());
 }
 
 /// The keys by which two rows conflict change while the rows change.

@@ -2,6 +2,7 @@
 //! GTID sets, the DDL barrier, pauses and waits read it. The status only shows it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use csa_provider::binlog::GtidSet;
 use csa_scheduler::admission::AdmittedTransaction;
@@ -21,6 +22,7 @@ struct SharedCommits {
     progress: Mutex<CommitProgress>,
     /// Statements committed so far.
     statements: watch::Sender<u64>,
+    definitions_doubted: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -39,7 +41,9 @@ impl Commits {
     pub(crate) fn new(sequence: Sequence, executed: GtidSet) -> Self {
         let progress =
             Mutex::new(CommitProgress { sequence, executed, in_flight: 0, may_begin: false });
-        Self { shared: Arc::new(SharedCommits { progress, statements: watch::Sender::new(0) }) }
+        let statements = watch::Sender::new(0);
+        let definitions_doubted = AtomicBool::new(false);
+        Self { shared: Arc::new(SharedCommits { progress, statements, definitions_doubted }) }
     }
 
     /// Returns everything known to be committed.
@@ -81,6 +85,21 @@ impl Commits {
 
     pub(crate) fn statements_total(&self) -> u64 {
         *self.shared.statements.borrow()
+    }
+
+    /// A group was refused and then committed one by one: keys that the scheduler does not know may be the reason.
+    pub(crate) fn doubt_definitions(&self) {
+        // Relaxed here and below, because nothing else depends on the order.
+        self.shared.definitions_doubted.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if there was such a group since the definitions were last read for one.
+    pub(crate) fn are_definitions_doubted(&self) -> bool {
+        self.shared.definitions_doubted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn definitions_read_again(&self) {
+        self.shared.definitions_doubted.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn handed_out(&self) {

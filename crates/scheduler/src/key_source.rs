@@ -69,6 +69,11 @@ pub trait KeySource: Send {
         Ok(())
     }
 
+    /// Returns true, once, if definitions may have changed without a statement of the channel.
+    fn is_doubted(&mut self) -> bool {
+        false
+    }
+
     /// Forgets what was read: definitions may have changed.
     fn forget(&mut self);
 }

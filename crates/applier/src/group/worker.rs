@@ -150,6 +150,7 @@ impl Worker {
                 return Err(error);
             }
         }
+        self.own.shared.commits.doubt_definitions();
         Ok(())
     }
 

@@ -78,7 +78,7 @@ pub(crate) fn options() -> ApplierOptions {
 }
 
 /// Applies one group on a scripted target, and checks that it is committed once and counted once.
-async fn apply_on(target: &Scripted) {
+async fn apply_on(target: &Scripted) -> Commits {
     let environment = Environment::default();
     let options = options();
     let commits = Commits::new(Sequence::default(), GtidSet::new());
@@ -108,6 +108,7 @@ async fn apply_on(target: &Scripted) {
     assert_eq!(commits.executed(), group.executed_after);
     assert_eq!(turn.low_water(), group.sequence);
     assert!(!reachability.is_lost(), "it was found again");
+    commits
 }
 
 #[tokio::test]
@@ -134,6 +135,14 @@ async fn a_row_that_is_refused_in_the_order_of_the_merge_is_tried_in_that_of_the
         apply_on(&target).await;
         let state = target.state();
         assert_eq!((state.begun, state.connections), (3, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_group_that_was_applied_one_by_one_leaves_definitions_in_doubt() {
+    for (fate, is_doubted) in [(Fate::Refused(1062), true), (Fate::Lost, false)] {
+        let commits = apply_on(&Scripted::losing(&[fate])).await;
+        assert_eq!(commits.are_definitions_doubted(), is_doubted, "{fate:?}");
     }
 }
 

@@ -288,6 +288,7 @@ impl<'a> Pipeline<'a> {
             control.generation(),
             control.reachability(),
             control.own_servers(),
+            control.commits(),
         );
         let is_as_logged =
             self.options.exec_mode == ExecMode::Idempotent || self.converging.is_some();

@@ -104,6 +104,8 @@ pub struct Admission<K> {
     as_logged: bool,
     origins: Origins,
     temporary: TemporaryTables,
+    /// The next transaction of rows conflicts with everything.
+    is_apart: bool,
 }
 
 /// The result of the pass over a transaction's events.
@@ -137,6 +139,7 @@ impl<K: KeySource> Admission<K> {
             as_logged: false,
             origins: Origins::default(),
             temporary: TemporaryTables::default(),
+            is_apart: false,
         }
     }
 
@@ -207,6 +210,11 @@ impl<K: KeySource> Admission<K> {
         relayed: &RelayedTransaction,
         whole: bool,
     ) -> std::result::Result<Examined, Failure> {
+        if self.source.is_doubted() {
+            self.definitions_changed();
+            // Keys have other numbers from here on, and transactions in flight have the former ones.
+            self.is_apart = true;
+        }
         self.origins.next_transaction();
         self.sessions.next_transaction();
         let whole = whole && !matches!(relayed.body, TransactionBody::Streamed(_));
@@ -222,7 +230,7 @@ impl<K: KeySource> Admission<K> {
         changes.opaque |= self.as_logged && !changes.rows.is_empty();
         let looked_at = match verdict {
             Verdict::LeftOut(_) => true,
-            Verdict::Rows => whole,
+            Verdict::Rows => whole && !self.is_apart,
             Verdict::NotTransactional
             | Verdict::Statement
             | Verdict::Xa
@@ -235,6 +243,8 @@ impl<K: KeySource> Admission<K> {
             _ => None,
         };
         let changes = looked_at.then_some(changes);
+        // One that is still being received may be taken back.
+        self.is_apart &= looked_at || relayed.followed().is_some();
         Ok(Examined { verdict, changes, session, without_accounts, bytes })
     }
 

@@ -9,7 +9,11 @@ use crate::key_source::KeySourceError;
 use crate::keys::{TableId, TableKeys};
 
 /// Two tables: `a`, and `my`, which is not transactional.
-struct Definitions;
+#[derive(Default)]
+struct Definitions {
+    is_doubted: bool,
+    tables_read: u32,
+}
 
 impl KeySource for Definitions {
     async fn table(
@@ -17,6 +21,7 @@ impl KeySource for Definitions {
         _: &[u8],
         table: &[u8],
     ) -> std::result::Result<(TableId, Option<Arc<TableKeys>>), KeySourceError> {
+        self.tables_read += 1;
         let not_transactional = table == b"my";
         let keys = TableKeys { columns: 1, not_transactional, ..TableKeys::default() };
         Ok((TableId(1 + u32::from(not_transactional)), Some(Arc::new(keys))))
@@ -32,6 +37,10 @@ impl KeySource for Definitions {
 
     async fn has_not_transactional(&mut self) -> std::result::Result<bool, KeySourceError> {
         Ok(true)
+    }
+
+    fn is_doubted(&mut self) -> bool {
+        std::mem::take(&mut self.is_doubted)
     }
 
     fn forget(&mut self) {}
@@ -62,7 +71,7 @@ fn a_table_that_is_not_transactional_counts_only_with_rows() {
         event(EventType::XID, &[0; 8]),
     ];
     for (whole, rows_limit) in [(true, u64::MAX), (false, u64::MAX), (true, 1)] {
-        let mut admission = Admission::new(Definitions);
+        let mut admission = Admission::new(Definitions::default());
         admission.limit_rows(rows_limit);
         let transaction = relayed_events(1, &Arc::new(format_description()), &events);
         let admitted = admission.admit_now(transaction, None, whole).expect("known");
@@ -75,7 +84,7 @@ fn a_table_that_is_not_transactional_counts_wherever_it_stands() {
     // The transaction is read as a whole, in pieces, and in pieces once its rows take too much.
     for (whole, rows_limit) in [(true, u64::MAX), (false, u64::MAX), (true, 1)] {
         let kind_of = |tables: &[&str]| {
-            let mut admission = Admission::new(Definitions);
+            let mut admission = Admission::new(Definitions::default());
             admission.limit_rows(rows_limit);
             let admitted = admission.admit_now(transaction(tables), None, whole).expect("known");
             assert_eq!(admitted.changes.is_some(), tables == ["a", "a"] && rows_limit > 1 && whole);
@@ -106,7 +115,7 @@ fn changes_of_temporary_tables_do_not_reach_real_ones() {
         (true, "CREATE TABLE b LIKE a"),
         (false, "CREATE VIEW v AS SELECT CONNECTION_ID()"),
     ] {
-        let mut admission = Admission::new(Definitions);
+        let mut admission = Admission::new(Definitions::default());
         for flags in [0, mark] {
             let verdict = admit(&mut admission, statement, flags);
             assert_eq!(verdict, Verdict::Statement, "a source that logs rows: {statement}");
@@ -127,7 +136,7 @@ fn rows_that_the_source_rolled_back_are_refused() {
     for whole in [true, false] {
         let admit = |tables: &[&str], end: &str| {
             let transaction = ending(tables, query_event("", end));
-            Admission::new(Definitions).admit_now(transaction, None, whole)
+            Admission::new(Definitions::default()).admit_now(transaction, None, whole)
         };
         let kind = |tables: &[&str], end: &str| admit(tables, end).map(|admitted| admitted.verdict);
         assert_eq!(kind(&[], "ROLLBACK").expect("nothing"), Verdict::LeftOut(Omission::Nothing));
@@ -138,4 +147,20 @@ fn rows_that_the_source_rolled_back_are_refused() {
             assert!(refused.to_string().contains("ROLLBACK"), "{refused}");
         }
     }
+}
+
+#[test]
+fn definitions_in_doubt_are_read_again_and_set_a_transaction_apart() {
+    let mut admission = Admission::new(Definitions::default());
+    let is_apart = |admission: &mut Admission<_>, tables: &[&str]| {
+        let admitted = admission.admit_now(transaction(tables), None, true).expect("known");
+        admitted.changes.is_none()
+    };
+    assert!(!is_apart(&mut admission, &["a"]) && !is_apart(&mut admission, &["a"]));
+    assert_eq!(admission.source.tables_read, 1);
+    admission.source.is_doubted = true;
+    assert!(!is_apart(&mut admission, &[]), "it changes nothing");
+    assert!(is_apart(&mut admission, &["a"]), "keys before it had other numbers");
+    assert!(!is_apart(&mut admission, &["a"]));
+    assert_eq!(admission.source.tables_read, 2);
 }

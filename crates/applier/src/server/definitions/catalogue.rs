@@ -10,13 +10,15 @@ use csa_provider::sql_text::{identifier, quote};
 use csa_scheduler::key_source::{KeySource, KeySourceError};
 use csa_scheduler::keys::{TableId, TableKeys};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::collations::Collations;
+use super::doubts::Doubts;
 use super::keys;
 use super::known::KnownDefinitions;
 use super::references::{self, References};
 use super::{TableName, folding};
+use crate::commits::Commits;
 use crate::error::{Error, Result};
 use crate::options::ApplierOptions;
 use crate::server::facts;
@@ -38,7 +40,8 @@ const NO_SUCH_TRIGGER: u16 = 1360;
 
 /// Reads keys from the target, for the task that admits transactions.
 ///
-/// Definitions stay valid until a statement is executed; [`KeySource::forget`] must then be called.
+/// Definitions stay valid until a statement is executed; [`KeySource::forget`] must then be called. What others change
+/// on the target shows only in groups that it refuses ([`KeySource::is_doubted`]).
 #[derive(Debug)]
 pub struct TargetCatalogue {
     target: Target,
@@ -74,6 +77,7 @@ struct OfChannel {
     /// Servers that have been its target.
     own_servers: BTreeSet<Uuid>,
     chance: Arc<dyn Chance>,
+    doubts: Doubts,
 }
 
 impl TargetCatalogue {
@@ -103,10 +107,13 @@ impl TargetCatalogue {
         generation: Generation,
         reachability: Reachability,
         own_servers: BTreeSet<Uuid>,
+        commits: Commits,
     ) -> Self {
         self.retry = options.backoff();
         let (name, chance) = (options.channel.clone(), Arc::clone(&options.chance));
-        self.channel = Some(OfChannel { name, generation, reachability, own_servers, chance });
+        let doubts = Doubts::of(commits);
+        self.channel =
+            Some(OfChannel { name, generation, reachability, own_servers, chance, doubts });
         self
     }
 
@@ -406,6 +413,16 @@ impl KeySource for TargetCatalogue {
             true => Err(Error::Stopping.into()),
             false => Ok(()),
         }
+    }
+
+    fn is_doubted(&mut self) -> bool {
+        let is_due = self.channel.as_mut().is_some_and(|channel| channel.doubts.are_due());
+        if is_due {
+            info!(
+                "reading the target's definitions again: a group was applied one by one, and somebody may have changed them"
+            );
+        }
+        is_due
     }
 
     fn forget(&mut self) {

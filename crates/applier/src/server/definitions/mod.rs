@@ -3,6 +3,7 @@
 mod ahead;
 pub(crate) mod catalogue;
 mod collations;
+mod doubts;
 mod keys;
 mod known;
 mod references;
