@@ -64,6 +64,22 @@ async fn statement_format_stops_after_everything_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_table_made_from_a_query_in_mixed_format_stops() {
+    let servers = Topology::start();
+    let daemon = servers.daemon();
+    servers.bad.exec("CREATE DATABASE d").await;
+    servers.bad.exec("CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
+    servers.bad.exec("INSERT INTO d.t VALUES (1, 1)").await;
+    let mut conn = servers.bad.conn().await;
+    conn.query_drop("SET SESSION binlog_format=MIXED").await.expect("allowed");
+    conn.query_drop("CREATE TABLE d.copied AS SELECT * FROM d.t").await.expect("creates");
+    servers.stopped_with(&daemon, &["statement-format", "binlog_format=ROW"]).await;
+    let copied = "SELECT COUNT(*) FROM information_schema.tables WHERE table_name='copied'";
+    let made: u64 = servers.target.value(copied).await;
+    assert_eq!(made, 0, "the query must not run on the target");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_anonymous_transaction_stops() {
     let servers = Topology::start();
     let daemon = servers.daemon();

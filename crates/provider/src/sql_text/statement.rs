@@ -21,7 +21,8 @@ pub enum Statement {
     /// Deletes all rows of one table. Sources before 5.7.32 and 8.0.22 log it, in any format, for a table that a
     /// restart has emptied (MEMORY).
     Emptying,
-    /// Changes rows in another way: only occurs in statement format.
+    /// Changes rows in another way, also those of a table that it creates from a query: only occurs in statement
+    /// format.
     Dml,
     /// None of the above; never skipped, always an error.
     Unknown,
@@ -62,7 +63,7 @@ const DDL: [&str; 20] = [
 ];
 const DML: [&str; 10] =
     ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "TABLE"];
-/// The first words of the query in CREATE TABLE … SELECT; none can be part of an option.
+/// The first words of the query in CREATE TABLE … SELECT; all are reserved, and none is part of an option.
 const QUERY: [&str; 5] = ["AS", "SELECT", "WITH", "TABLE", "VALUES"];
 
 impl Statement {
@@ -120,8 +121,8 @@ impl Statement {
             Self::Rollback
         } else if is("XA") {
             Self::Xa(second.map_or(XaVerb::Other, XaVerb::of))
-        } else if is("CREATE") && second_is("TABLE") && starts_transaction(tokens.by_ref()) {
-            Self::CreateTableStartTransaction
+        } else if is("CREATE") && second_is("TABLE") {
+            creation_of_table(tokens)
         } else if is("DELETE") && second_is("FROM") && is_qualified_name(tokens) {
             Self::Emptying
         } else if DDL.iter().any(|word| is(word)) {
@@ -157,34 +158,39 @@ fn is_qualified_name<'a>(mut tokens: impl Iterator<Item = Token<'a>>) -> bool {
         && tokens.next().is_none()
 }
 
-/// Looks for START TRANSACTION among the table options, after the name and columns with which these
-/// tokens begin. The server puts it before the options that it writes itself (`store_create_info`
-/// in sql/sql_show.cc); otherwise it is where a client wrote it.
-fn starts_transaction<'a>(tokens: impl Iterator<Item = Token<'a>>) -> bool {
+/// Returns the kind of a CREATE TABLE from what follows these words.
+///
+/// Among the options, START TRANSACTION says that rows follow in events. The server puts it before the options
+/// that it writes itself (`store_create_info` in sql/sql_show.cc); otherwise it is where a client wrote it.
+/// With a query instead, the text alone has the rows: a session in another format than ROW has logged it.
+fn creation_of_table<'a>(tokens: impl Iterator<Item = Token<'a>>) -> Statement {
     let mut depth = 0_usize;
     let mut columns = false;
     let mut after_start = false;
+    // A query may stand in parentheses, but nothing else is before it there.
+    let mut may_begin = true;
     for token in tokens {
-        if depth == 0 && columns {
-            if after_start && token.is("TRANSACTION") {
-                return true;
-            }
-            // A query begins: its words are not options.
-            if QUERY.iter().any(|word| token.is(word)) {
-                return false;
-            }
+        if depth == 0 && columns && after_start && token.is("TRANSACTION") {
+            return Statement::CreateTableStartTransaction;
+        }
+        if (depth == 0 || may_begin) && QUERY.iter().any(|word| token.is(word)) {
+            return Statement::Dml;
         }
         after_start = token.is("START");
         match token.kind {
             TokenKind::Symbol(b'(') => {
+                may_begin |= depth == 0;
                 depth += 1;
                 columns = true;
             }
-            TokenKind::Symbol(b')') => depth = depth.saturating_sub(1),
-            _ => {}
+            TokenKind::Symbol(b')') => {
+                depth = depth.saturating_sub(1);
+                may_begin = false;
+            }
+            _ => may_begin = false,
         }
     }
-    false
+    Statement::Ddl
 }
 
 #[cfg(test)]
@@ -255,7 +261,6 @@ mod tests {
             &format!("{rows} # START TRANSACTION"),
             &format!("{rows} --\tSTART TRANSACTION\nENGINE=InnoDB"),
             &format!("{rows} /* 99999 START TRANSACTION */"),
-            &format!("{rows} SELECT start transaction FROM x"),
             &format!("{rows} TABLESPACE `START` /* */ `TRANSACTION`"),
             "CREATE TABLE t (start transaction, b int DEFAULT (START TRANSACTION))",
             "CREATE TABLE start.transaction (a int)",
@@ -263,6 +268,40 @@ mod tests {
             "CREATE TABLE t (a int COMMENT 'it''s \\') START TRANSACTION')",
             "CREATE TABLE t (`)` int) PARTITION BY LIST (a) (PARTITION start VALUES IN (1))",
             "CREATE TABLE t LIKE start",
+        ] {
+            let found = Statement::classify(text.as_bytes(), Dialect::default());
+            assert_eq!(found, Statement::Ddl, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_table_made_from_a_query_is_a_change_of_rows() {
+        for text in [
+            "CREATE TABLE t AS SELECT 1",
+            "CREATE TABLE IF NOT EXISTS d.t SELECT * FROM u",
+            "CREATE TABLE t (a INT) SELECT 1 AS a",
+            "CREATE TABLE t (a INT) ENGINE=InnoDB IGNORE SELECT start transaction FROM x",
+            "CREATE TABLE t (PRIMARY KEY (a)) REPLACE AS (SELECT 1 AS a)",
+            "CREATE TABLE t (SELECT 1)",
+            "CREATE TABLE t (a INT) ((SELECT 1) UNION (SELECT 2))",
+            "CREATE TABLE t WITH c AS (SELECT 1) SELECT * FROM c",
+            "CREATE TABLE t TABLE u",
+            "CREATE TABLE t (VALUES ROW(1), ROW(2))",
+            "CREATE TABLE t PARTITION BY HASH ((a)) PARTITIONS 2 SELECT a FROM u",
+        ] {
+            let found = Statement::classify(text.as_bytes(), Dialect::default());
+            assert_eq!(found, Statement::Dml, "{text}");
+        }
+        for text in [
+            "CREATE TABLE t LIKE u",
+            "CREATE TABLE t (LIKE u)",
+            "CREATE TABLE `select` (`as` INT, `with` INT)",
+            "CREATE TABLE d.table (a INT AS (b) STORED, FULLTEXT KEY (c) WITH PARSER ngram)",
+            "CREATE TABLE t (a INT) PARTITION BY LIST (a) (PARTITION p VALUES IN (1))",
+            "CREATE TABLE t (a INT) PARTITION BY HASH ((a + 1)) PARTITIONS 2",
+            "CREATE TABLE t (a INT DEFAULT (1)) UNION=(x, y) COMMENT 'AS SELECT'",
+            "CREATE TEMPORARY TABLE t AS SELECT 1",
+            "CREATE VIEW t AS SELECT 1",
         ] {
             let found = Statement::classify(text.as_bytes(), Dialect::default());
             assert_eq!(found, Statement::Ddl, "{text}");
