@@ -203,6 +203,34 @@ async fn what_9_7_has_and_5_7_has_not_stops_the_channel() {
     equal(&source, &target, &["e.recursive"]).await;
 }
 
+/// In a session without NO_AUTO_CREATE_USER, as a later source has it, 5.7 would make the account without a password.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_creates_no_account_on_5_7() {
+    let pair = Pair { source: Version::Newest, target: Version::V57 };
+    let (source, target) = super::start(pair);
+    let daemon = super::daemon(pair, &source, &target);
+    daemon.set("applier.replicate_accounts", true);
+    daemon.start_again();
+    source.exec("CREATE DATABASE d COLLATE utf8mb4_general_ci").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    run(
+        &source,
+        &[
+            "SET sql_log_bin=0",
+            "CREATE USER app IDENTIFIED BY 'of the source'",
+            "SET sql_log_bin=1",
+            "GRANT SELECT ON d.* TO app",
+        ],
+    )
+    .await;
+    wait_state(&daemon, 0, "failed").await;
+    let accounts: u64 = target.value("SELECT COUNT(*) FROM mysql.user WHERE user='app'").await;
+    assert_eq!(accounts, 0, "the GRANT made an account");
+    let by_hand = "CREATE USER app IDENTIFIED BY 'of the target'; GRANT SELECT ON d.* TO app";
+    stops_at(&daemon, &target, &(&[], "error 1133", by_hand)).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_5_7_can_not_have_are_refused() {
     let pair = Pair { source: Version::V57, target: Version::V57 };

@@ -23,7 +23,7 @@ pub(crate) fn count(statements: &str) -> usize {
     statements.split(';').count()
 }
 
-/// Modes of MySQL before 8.0, which its own applier drops and SET refuses.
+/// Modes of MySQL before 8.0, which the applier of 8.0 drops and its SET refuses.
 pub(crate) const FORMER_MODES: u64 = 0x1003_ff00;
 /// Modes that only the text of a statement knows, and that older servers refuse: INTERPRET_UTF8_AS_UTF8MB4 (9.7).
 const PARSER_MODES: u64 = 1 << 33;

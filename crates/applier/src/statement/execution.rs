@@ -151,7 +151,7 @@ async fn mysql57_context(session: &mut Session, statement: &SourceStatement) -> 
     let Some(now) = now.into_iter().next().map(Restricted::from) else {
         return Err(session.server().unexpected("its session variables"));
     };
-    Ok(context::assignments(&context, statement.timestamp, &now))
+    Ok(mysql57::assignments(&context, statement.timestamp, now))
 }
 
 async fn mariadb_context(session: &mut Session, statement: &SourceStatement) -> Result<String> {

@@ -15,6 +15,8 @@ const NOT_KNOWN: [u16; 8] = [1064, 1115, 1193, 1231, 1235, 1286, 1305, MALFORMED
 const MALFORMED_GTID: u16 = 1772;
 /// Unknown collation.
 const UNKNOWN_COLLATION: u16 = 1273;
+/// MySQL 5.7, and later ones: a GRANT names an account that is not there.
+const NO_ACCOUNT: [u16; 2] = [1133, 1410];
 /// `XAER_NOTA`: no such distributed transaction.
 const UNKNOWN_XID: u16 = 1397;
 
@@ -86,6 +88,10 @@ fn explained(
         _ if vendor == Vendor::MariaDb => {
             said.push(&format!(" (MariaDB); {}", steps()));
         }
+        _ if NO_ACCOUNT.contains(&code) => said.push(&format!(
+            "; if the target lacks the account, create it there and run csa-daemon restart, or {}",
+            steps()
+        )),
         _ if NOT_KNOWN.contains(&code) => {
             said.push(&format!("; the target's version may not know it: {}", steps()));
         }

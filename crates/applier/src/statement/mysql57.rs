@@ -2,7 +2,8 @@
 
 use csa_provider::binlog::{QueryCharset, SessionContext};
 
-use super::context::UTF8MB4_GENERAL_CI;
+use super::context::{self, Restricted, UTF8MB4_GENERAL_CI};
+use crate::server::row_session::FORMER_MODES;
 
 /// The query for [`super::context::RestrictedRow`]; it lacks the other variables.
 pub(super) const RESTRICTED: &str = "SELECT @@SESSION.explicit_defaults_for_timestamp, FALSE, FALSE, 45, \
@@ -11,6 +12,8 @@ pub(super) const RESTRICTED: &str = "SELECT @@SESSION.explicit_defaults_for_time
 
 /// The first mode that came later: TIME_TRUNCATE_FRACTIONAL.
 const LATER_MODES: u64 = !0 << 32;
+/// A GRANT does not create the account that it names, as in MySQL since 8.0: that account would have no password.
+const NO_AUTO_CREATE_USER: u64 = 1 << 28;
 /// The first collation that came later, utf8mb4_0900_ai_ci; all of them are of utf8mb4.
 const FIRST_LATER: u16 = 255;
 
@@ -42,6 +45,15 @@ pub(super) fn context(context: &SessionContext) -> Result<SessionContext, String
     })
 }
 
+/// Returns the assignments for one SET statement; the context is one that [`context`] has returned.
+///
+/// A source of 5.7 keeps the modes that 8.0 has removed.
+pub(super) fn assignments(context: &SessionContext, timestamp: u32, now: Restricted) -> String {
+    let former = context.sql_mode.unwrap_or(0) & FORMER_MODES;
+    let own_mode = now.own_mode | former | NO_AUTO_CREATE_USER;
+    context::assignments(context, timestamp, &Restricted { own_mode, ..now })
+}
+
 fn nearest(collation: u16) -> u16 {
     match collation {
         FIRST_LATER.. => UTF8MB4_GENERAL_CI,
@@ -51,7 +63,22 @@ fn nearest(collation: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::context::RestrictedRow;
     use super::*;
+
+    #[test]
+    fn a_grant_creates_no_account_and_former_modes_are_kept() {
+        let row: RestrictedRow = (true, false, false, 45, 1, 1, 1 << 7);
+        // MAXDB and STRICT_TRANS_TABLES.
+        for (logged, expected) in [
+            (1_u64 << 21, 1_u64 << 21 | 1 << 28 | 1 << 7),
+            (1 << 12 | 1 << 28, 1 << 12 | 1 << 28 | 1 << 7),
+        ] {
+            let session = SessionContext { sql_mode: Some(logged), ..SessionContext::default() };
+            let set = assignments(&session, 7, Restricted::from(row));
+            assert!(set.contains(&format!(", sql_mode={expected},")), "{logged}: {set}");
+        }
+    }
 
     #[test]
     fn later_settings_are_left_out_or_refused() {
