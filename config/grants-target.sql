@@ -29,4 +29,4 @@ GRANT SYSTEM_USER ON *.* TO 'csa'@'%';
 
 -- Only to replicate the source's accounts to the target (replicate_accounts = true), instead of the REVOKE. An account can
 -- pass on only privileges that it has WITH GRANT OPTION:
--- GRANT CREATE USER, ROLE_ADMIN ON *.* TO 'csa'@'%' WITH GRANT OPTION;
+-- GRANT CREATE USER, ROLE_ADMIN, RELOAD ON *.* TO 'csa'@'%' WITH GRANT OPTION;

@@ -133,3 +133,19 @@ async fn an_account_with_grants_for_its_schemas_alone() {
         documented(&source, &target).set("applier.replicate_wild_do_table", vec!["shop.%"]);
     the_source_attacks(&source, &target, builder).await;
 }
+
+/// A change of the grant tables counts after FLUSH PRIVILEGES only, on the target as on the source.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_source_takes_away_is_taken_away_on_the_target() {
+    let (source, target) = Server::pair(&[], &[]);
+    let daemon = Daemon::builder(&source, &target).set("applier.replicate_accounts", true).start();
+    source.exec("CREATE USER app IDENTIFIED BY 'app_pw'").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let app = || target.opts_as("app", "app_pw");
+    mysql_async::Conn::new(app()).await.expect("it may log in");
+    source.exec("UPDATE mysql.user SET account_locked='Y' WHERE user='app'").await;
+    source.exec("FLUSH PRIVILEGES").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let error = mysql_async::Conn::new(app()).await.expect_err("it is locked").to_string();
+    assert!(error.contains("3118"), "{error}");
+}

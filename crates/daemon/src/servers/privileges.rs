@@ -34,13 +34,17 @@ pub(super) fn target(target: &ServerFacts, replicate_accounts: bool, is_managed:
 /// Returns the privileges for account management where it is replicated.
 fn account_management(target: &ServerFacts) -> Finding {
     const CHECK: &str = "target.account_privileges";
-    let missing = target.grants.missing(&["CREATE USER", "ROLE_ADMIN"]);
+    let mut missing = target.grants.missing(&["CREATE USER", "ROLE_ADMIN"]);
+    // Either permits FLUSH PRIVILEGES; the second came with 8.4.
+    if !target.grants.has_any(&["RELOAD", "FLUSH_PRIVILEGES"]) {
+        missing.push("RELOAD");
+    }
     if missing.is_empty() {
         return Finding::ok(CHECK, "replicated account management is permitted");
     }
     let text = format!(
-        "{} are missing: with replicate_accounts = true, a CREATE USER or GRANT of the source would \
-         stop the channel",
+        "{} are missing: with replicate_accounts = true, a CREATE USER, GRANT or FLUSH PRIVILEGES of the \
+         source would stop the channel",
         missing.join(", ")
     );
     let with_option = target.grant(&missing);
@@ -89,6 +93,21 @@ mod tests {
     fn privileges(lines: &[&str]) -> Grants {
         let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
         Grants::parse("csa@%", &lines)
+    }
+
+    #[test]
+    fn account_management_takes_three_privileges() {
+        let judged = |line: &str| {
+            let grants = privileges(&[line]);
+            account_management(&ServerFacts { grants, ..ServerFacts::default() })
+        };
+        for permitted in ["RELOAD", "FLUSH_PRIVILEGES"] {
+            let line = format!("GRANT CREATE USER, ROLE_ADMIN, {permitted} ON *.* TO `csa`@`%`");
+            assert_eq!(judged(&line).level, Level::Ok, "{permitted}");
+        }
+        let finding = judged("GRANT CREATE USER, ROLE_ADMIN ON *.* TO `csa`@`%`");
+        assert_eq!(finding.level, Level::Warning);
+        assert!(run(&finding).contains("GRANT RELOAD ON *.*"), "{finding}");
     }
 
     fn run(finding: &Finding) -> &str {

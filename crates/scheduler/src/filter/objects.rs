@@ -90,6 +90,13 @@ pub(super) fn is_flushing(leading: &[Token<'_>], dialect: Dialect) -> bool {
     Words { tokens: leading, dialect }.is("FLUSH")
 }
 
+/// Returns true if a FLUSH that begins with these words makes its server read the grant tables again.
+pub(super) fn is_about_privileges(flush: &[Token<'_>]) -> bool {
+    let Some((_, options)) = flush.split_first() else { return false };
+    let of_tables = options.first().is_some_and(|token| token.is("TABLE") || token.is("TABLES"));
+    !of_tables && options.iter().any(|token| token.is("PRIVILEGES"))
+}
+
 /// Returns true if a statement that begins with these words creates or drops temporary tables.
 pub(super) fn is_about_temporary_tables(leading: &[Token<'_>], dialect: Dialect) -> bool {
     let mut words = Words { tokens: leading, dialect };
@@ -153,6 +160,8 @@ impl<'t, 'a> Words<'t, 'a> {
                 self.tables()
             }
             b"GRANT" | b"REVOKE" => self.grant(),
+            // PRIVILEGES: all others are left out before.
+            b"FLUSH" => Some(Object::Accounts),
             b"SET" => match self.take_any(&["PASSWORD", "DEFAULT"]) {
                 Some(()) => Some(Object::Accounts),
                 None => Some(Object::Unfiltered),

@@ -4,8 +4,8 @@ use csa_provider::sql_text::{Dialect, Token};
 use super::Filters;
 use super::accounts::GRANT_TABLES;
 use super::objects::{
-    Name, Object, is_about_temporary_tables, is_flushing, may_use_temporary_table, object,
-    qualifiers,
+    Name, Object, is_about_privileges, is_about_temporary_tables, is_flushing,
+    may_use_temporary_table, object, qualifiers,
 };
 use super::tokens::{leading, tokens};
 use crate::key_source::KeySourceError;
@@ -61,7 +61,9 @@ impl Filters {
         dialect: Dialect,
         trigger_table: impl AsyncFnOnce(&str, &str) -> Result<Option<String>, KeySourceError>,
     ) -> Result<StatementVerdict, KeySourceError> {
-        if is_of_temporary_tables(query.statement, dialect) || is_flush(query.statement, dialect) {
+        if is_of_temporary_tables(query.statement, dialect)
+            || self.is_needless_flush(query.statement, dialect)
+        {
             return Ok(StatementVerdict::Skip);
         }
         let written = self.decision(query, dialect);
@@ -82,6 +84,17 @@ impl Filters {
             same if is_same => same,
             _ => refuse(CASE_MATTERS),
         })
+    }
+
+    /// Returns true if a statement empties caches of its server, or reads its files again. It changes no content, and takes
+    /// privileges that an account for replication need not have. Replicated rows of the grant tables count only after
+    /// FLUSH PRIVILEGES.
+    fn is_needless_flush(&self, statement: &[u8], dialect: Dialect) -> bool {
+        if !contains(statement, b"FLUSH") {
+            return false;
+        }
+        let words = leading(statement, dialect);
+        is_flushing(&words, dialect) && !(self.rules.accounts && is_about_privileges(&words))
     }
 
     fn decision(&self, query: &QueryEvent<'_>, dialect: Dialect) -> Decision {
@@ -232,12 +245,6 @@ impl Filters {
 pub(crate) fn is_of_temporary_tables(statement: &[u8], dialect: Dialect) -> bool {
     contains(statement, b"TEMPORARY")
         && is_about_temporary_tables(&leading(statement, dialect), dialect)
-}
-
-/// Returns true if a statement empties caches of its server, or reads its files again. It changes no content, and takes
-/// privileges that an account for replication need not have.
-fn is_flush(statement: &[u8], dialect: Dialect) -> bool {
-    contains(statement, b"FLUSH") && is_flushing(&leading(statement, dialect), dialect)
 }
 
 /// Returns true if the letters are somewhere in a statement. In most they are not, so that it need not be split into

@@ -104,6 +104,27 @@ fn account_management_is_left_out_unless_asked_for() {
     }
 }
 
+/// Rows of the grant tables count only then. Where they are left out, there is nothing to read again.
+#[test]
+fn privileges_are_read_again_where_accounts_are_replicated() {
+    let cautious = Filters::default();
+    for statement in ["FLUSH PRIVILEGES", "flush /* x */ status, privileges"] {
+        assert_eq!(sign(&verdict(&cautious, "d", statement)), '-', "{statement}");
+        for (rules, expected) in [
+            (&[][..], '+'),
+            (&["do_table=d.t"], '-'),
+            (&["wild_do_table=mysql.%"], '+'),
+            (&["wild_ignore_table=mysql.%"], '-'),
+        ] {
+            let found = sign(&verdict(&filters(rules), "d", statement));
+            assert_eq!(found, expected, "{rules:?} {statement}");
+        }
+    }
+    for statement in ["FLUSH TABLES", "FLUSH TABLES privileges", "FLUSH STATUS"] {
+        assert_eq!(sign(&verdict(&filters(&[]), "d", statement)), '-', "{statement}");
+    }
+}
+
 #[test]
 fn database_rules_look_at_the_default_database() {
     for (rule, database, statement, expected) in [
@@ -173,7 +194,8 @@ fn table_rules_look_at_the_tables_of_a_statement() {
         ("ANALYZE NO_WRITE_TO_BINLOG TABLE u, t", '!'),
         ("OPTIMIZE TABLES t", '-'),
         ("FLUSH TABLES t", '-'),
-        ("FLUSH PRIVILEGES", '-'),
+        ("FLUSH PRIVILEGES", '+'),
+        ("FLUSH TABLES privileges", '-'),
         ("/* x */ flush local status", '-'),
         ("GRANT SELECT (t), INSERT ON `a`.`t` TO `u`@`%`", '-'),
         ("GRANT SELECT ON TABLE u TO `u`@`%`", '+'),
