@@ -82,6 +82,8 @@ async fn plain_tables_and_their_definitions_on_mariadb() {
             "SET sql_mode=''",
             "UPDATE d.every SET bi=bi-1, vc='new', js=JSON_OBJECT('k', dou), bl=0xff WHERE id IN (1,3)",
             "DELETE FROM d.every WHERE id=2",
+            "ANALYZE TABLE d.every UPDATE HISTOGRAM ON ti WITH 4 BUCKETS",
+            "ANALYZE TABLE d.every DROP HISTOGRAM ON ti",
             "CREATE TABLE d.bare (v INT, f DOUBLE, s VARCHAR(9), j JSON, b BLOB)",
             "INSERT INTO d.bare VALUES (1,0,'a','{\"b\": 1}',''),(1,0,'a','{\"b\": 1}',''),\
              (1,0,'A','{\"b\": 2}',0x00),(NULL,-0e0,NULL,NULL,NULL)",

@@ -49,6 +49,11 @@ impl SourceStatement {
         differences::objection(&self.judged, &self.context, target)
     }
 
+    /// It changes nothing but what MySQL 8.0 or newer keeps beside the contents.
+    pub(super) fn is_of_histograms(&self) -> bool {
+        text::is_of_histograms(&self.judged, &self.context)
+    }
+
     /// Rows follow it in the same transaction.
     pub(super) fn has_rows(&self) -> bool {
         matches!(self.kind, Statement::CreateTableStartTransaction | Statement::Xa(XaVerb::Start))

@@ -90,6 +90,11 @@ pub(super) fn is_flushing(leading: &[Token<'_>], dialect: Dialect) -> bool {
     Words { tokens: leading, dialect }.is("FLUSH")
 }
 
+/// Returns true if a statement that begins with these words is an ALTER INSTANCE.
+pub(super) fn is_about_instance(leading: &[Token<'_>]) -> bool {
+    matches!(leading, [verb, what, ..] if verb.is("ALTER") && what.is("INSTANCE"))
+}
+
 /// Returns true if a FLUSH that begins with these words makes its server read the grant tables again.
 pub(super) fn is_about_privileges(flush: &[Token<'_>]) -> bool {
     let Some((_, options)) = flush.split_first() else { return false };
@@ -212,7 +217,6 @@ impl<'t, 'a> Words<'t, 'a> {
                     false => Some(Object::Schema(Some(self.name()?.name))),
                 }
             }
-            "INSTANCE" => Some(Object::Unfiltered),
             other => other_kind(other),
         }
     }

@@ -4,7 +4,7 @@ use csa_provider::sql_text::{Dialect, Token};
 use super::Filters;
 use super::accounts::GRANT_TABLES;
 use super::objects::{
-    Name, Object, is_about_privileges, is_about_temporary_tables, is_flushing,
+    Name, Object, is_about_instance, is_about_privileges, is_about_temporary_tables, is_flushing,
     may_use_temporary_table, object, qualifiers,
 };
 use super::tokens::{leading, tokens};
@@ -62,7 +62,7 @@ impl Filters {
         trigger_table: impl AsyncFnOnce(&str, &str) -> Result<Option<String>, KeySourceError>,
     ) -> Result<StatementVerdict, KeySourceError> {
         if is_of_temporary_tables(query.statement, dialect)
-            || self.is_needless_flush(query.statement, dialect)
+            || self.is_of_its_server(query.statement, dialect)
         {
             return Ok(StatementVerdict::Skip);
         }
@@ -86,15 +86,17 @@ impl Filters {
         })
     }
 
-    /// Returns true if a statement empties caches of its server, or reads its files again. It changes no content, and takes
-    /// privileges that an account for replication need not have. Replicated rows of the grant tables count only after
-    /// FLUSH PRIVILEGES.
-    fn is_needless_flush(&self, statement: &[u8], dialect: Dialect) -> bool {
-        if !contains(statement, b"FLUSH") {
+    /// Returns true if a statement is about its own server: it empties caches, reads files again or makes another key
+    /// for encryption. It changes no content, and takes privileges that an account for replication need not have.
+    ///
+    /// Replicated rows of the grant tables count only after FLUSH PRIVILEGES.
+    fn is_of_its_server(&self, statement: &[u8], dialect: Dialect) -> bool {
+        if !contains(statement, b"FLUSH") && !contains(statement, b"INSTANCE") {
             return false;
         }
         let words = leading(statement, dialect);
-        is_flushing(&words, dialect) && !(self.rules.accounts && is_about_privileges(&words))
+        let is_needed = self.rules.accounts && is_about_privileges(&words);
+        is_about_instance(&words) || is_flushing(&words, dialect) && !is_needed
     }
 
     fn decision(&self, query: &QueryEvent<'_>, dialect: Dialect) -> Decision {

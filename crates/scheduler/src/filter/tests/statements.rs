@@ -125,6 +125,21 @@ fn privileges_are_read_again_where_accounts_are_replicated() {
     }
 }
 
+/// A key of another server is none of the target's, and the target may have no keyring.
+#[test]
+fn another_key_of_the_source_is_left_out() {
+    for rules in [&[][..], &["do_db=d"], &["ignore_table=d.t"], &["rewrite_db=d>z"]] {
+        for (statement, expected) in [
+            ("ALTER INSTANCE ROTATE INNODB MASTER KEY", '-'),
+            ("alter /* c */ instance rotate innodb master key", '-'),
+            ("ALTER TABLE instance ADD a INT", '+'),
+        ] {
+            let found = sign(&verdict(&filters(rules), "d", statement));
+            assert_eq!(found, expected, "{rules:?} {statement}");
+        }
+    }
+}
+
 #[test]
 fn database_rules_look_at_the_default_database() {
     for (rule, database, statement, expected) in [
