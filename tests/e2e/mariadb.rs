@@ -126,6 +126,7 @@ async fn plain_tables_and_their_definitions_on_mariadb() {
     let compared = equal(&source, &target).await;
     assert!(compared.tables == 5 && compared.rows >= 11, "{compared:?}");
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
+    assert!(daemon.log().contains("numbers the rows of d.bare"), "{}", daemon.log_tail());
     // The servers' different defaults had no effect.
     let collations = "SELECT GROUP_CONCAT(DISTINCT collation_name ORDER BY collation_name) \
         FROM information_schema.columns WHERE table_schema='d' AND data_type IN ('varchar','char','text')";

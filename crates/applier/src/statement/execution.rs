@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use csa_provider::sql_text::Statement;
 use csa_scheduler::group::Group;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::context::{self, Restricted, RestrictedRow};
 use super::differences::Reader;
@@ -17,9 +17,10 @@ use crate::rows::binlog_statements::Step;
 use crate::rows::executor::RowExecutor;
 use crate::rows::steps::Steps;
 use crate::server::as_source;
+use crate::server::reached::ReachedServer;
 use crate::server::session::Session;
 use csa_provider::server::Vendor;
-use csa_provider::sql_text::identifier;
+use csa_provider::sql_text::{identifier, quote};
 
 /// Unknown database: a default database that the statement does not need may be gone by now.
 const UNKNOWN_DATABASE: u16 = 1049;
@@ -47,24 +48,8 @@ pub(super) async fn execute(
     if vendor != Vendor::MySql && statement.is_of_histograms() {
         return Ok(None);
     }
-    if statement.has_rows() {
-        may_have_rows(statement, &rows, vendor)?;
-    }
-    if statement.ignored_checks && session.server().keeps_checks() {
-        return Err(by_hand(&statement.gtid, statement.under_gtid, IGNORED_CHECKS));
-    }
-    if let Some(objection) = statement.objection(Reader::of(session.server())) {
-        return Err(by_hand(&statement.gtid, statement.under_gtid, &objection));
-    }
-    let takes = session.server().takes_inline_references();
-    if let Some(made) = statement.inline_references.filter(|made| *made != takes) {
-        let (one, other) = if made { ("source", "target") } else { ("target", "source") };
-        let why = format!(
-            "REFERENCES in the definition of a column is a foreign key on the {one}, and on the {other}, \
-             which is older than MySQL 9.0, it is nothing; write FOREIGN KEY (…) REFERENCES … on the source"
-        );
-        return Err(by_hand(&statement.gtid, statement.under_gtid, &why));
-    }
+    may_run(session.server(), statement, &rows)?;
+    warn_of_numbers(session, statement).await?;
     if statement.has_rows() {
         // Before gtid_next is set below, because it leaves AUTOMATIC there.
         rows = ready_for_rows(session, group, statement, rows).await?;
@@ -125,6 +110,52 @@ pub(super) async fn execute(
         }
     }
     Ok(missing)
+}
+
+/// Refuses a statement that would do something else here, or nothing.
+fn may_run(server: &ReachedServer, statement: &SourceStatement, rows: &RowExecutor) -> Result<()> {
+    if statement.has_rows() {
+        may_have_rows(statement, rows, server.vendor())?;
+    }
+    if statement.ignored_checks && server.keeps_checks() {
+        return Err(by_hand(&statement.gtid, statement.under_gtid, IGNORED_CHECKS));
+    }
+    if let Some(objection) = statement.objection(Reader::of(server)) {
+        return Err(by_hand(&statement.gtid, statement.under_gtid, &objection));
+    }
+    let takes = server.takes_inline_references();
+    if let Some(made) = statement.inline_references.filter(|made| *made != takes) {
+        let (one, other) = if made { ("source", "target") } else { ("target", "source") };
+        let why = format!(
+            "REFERENCES in the definition of a column is a foreign key on the {one}, and on the {other}, \
+             which is older than MySQL 9.0, it is nothing; write FOREIGN KEY (…) REFERENCES … on the source"
+        );
+        return Err(by_hand(&statement.gtid, statement.under_gtid, &why));
+    }
+    Ok(())
+}
+
+/// Warns of a new column that numbers rows in the target's own order. From then on the number is the key of a row, so
+/// another order of the same rows shows in no error.
+async fn warn_of_numbers(session: &mut Session, statement: &SourceStatement) -> Result<()> {
+    let Some((schema, table)) = statement.numbered_table() else { return Ok(()) };
+    // The rows are in the order of such a key, on both servers.
+    let keys = format!(
+        "SELECT index_name FROM information_schema.statistics \
+         WHERE table_schema={} AND table_name={} AND non_unique=0 GROUP BY index_name \
+         HAVING SUM(nullable<>'' OR sub_part IS NOT NULL OR column_name IS NULL)=0",
+        quote(&schema),
+        quote(&table)
+    );
+    if session.rows::<String>(&keys).await?.is_empty() {
+        warn!(
+            gtid = %statement.gtid,
+            "a new AUTO_INCREMENT column numbers the rows of {schema}.{table}, which has no primary key: the target \
+             may number them in another order than the source; compare the table (csa-daemon verify), and copy it \
+             again where it differs"
+        );
+    }
+    Ok(())
 }
 
 /// It is logged with its error because it has changed something.

@@ -54,6 +54,12 @@ impl SourceStatement {
         text::is_of_histograms(&self.judged, &self.context)
     }
 
+    /// The schema and the name of a table to which it adds a column that numbers the rows.
+    pub(super) fn numbered_table(&self) -> Option<(String, String)> {
+        let table = text::numbered_table(&self.judged, &self.context)?;
+        Some((table.schema.unwrap_or_else(|| self.database.clone()), table.name))
+    }
+
     /// Rows follow it in the same transaction.
     pub(super) fn has_rows(&self) -> bool {
         matches!(self.kind, Statement::CreateTableStartTransaction | Statement::Xa(XaVerb::Start))

@@ -15,12 +15,14 @@ use csa_provider::sql_text::{Dialect, SpecialComment, Token, TokenKind, identifi
 mod checks;
 mod collation;
 mod histograms;
+mod numbering;
 mod references;
 mod tokens;
 
 pub(crate) use checks::has_checks;
 pub(crate) use collation::{implied_collation, with_collations};
 pub(crate) use histograms::is_of_histograms;
+pub(crate) use numbering::numbered_table;
 pub(crate) use references::has_inline_references;
 use tokens::Tokens;
 
