@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use csa_tests::{Daemon, DaemonBuilder, Load, LoadOptions, Server, compare, eventually, prepare};
 use mysql_async::prelude::Queryable as _;
 
+use crate::check::TRUST;
 use crate::{DRAIN, wait_state};
 
 /// A source and a target with the same tables in a schema for each channel.
@@ -30,7 +31,7 @@ pub(crate) fn options(channel: &str) -> LoadOptions {
 
 impl Site {
     pub(crate) async fn new(channels: &[&str]) -> Self {
-        let (source, target) = Server::pair(&[], &[]);
+        let (source, target) = Server::pair(&[], &[TRUST]);
         for channel in channels {
             prepare(&source, &options(channel)).await;
             prepare(&target, &options(channel)).await;

@@ -10,6 +10,10 @@ use crate::DRAIN;
 
 /// A row of the source's largest packet is longer as text; without this a finding says so.
 const LARGE_PACKET: &str = "--max-allowed-packet=1073741824";
+/// Without it, the target may refuse functions of the source.
+pub(crate) const TRUST: &str = "--log-bin-trust-function-creators=ON";
+/// The options with which a target has no warnings.
+const FIT: [&str; 2] = [LARGE_PACKET, TRUST];
 
 /// The findings of one run on its channel.
 struct Checked {
@@ -97,7 +101,7 @@ fn unlogged(fix: &str, statement: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_accounts_and_this_host() {
-    let (source, target) = Server::pair(&[], &[LARGE_PACKET]);
+    let (source, target) = Server::pair(&[], &FIT);
     // The sandbox's account may change the target's accounts: a finding without this key.
     let accounts = "applier.replicate_accounts";
     let builder = || Daemon::builder(&source, &target).set(accounts, true);
@@ -258,7 +262,7 @@ async fn every_login_and_privilege_in_one_run() {
 /// A failover address that is down is no error while another answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_and_a_channel_that_is_taken() {
-    let (source, target) = Server::pair(&[], &[LARGE_PACKET]);
+    let (source, target) = Server::pair(&[], &FIT);
     let builder = || Daemon::builder(&source, &target);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
     source.exec("INSERT INTO d.t VALUES (1)").await;
@@ -330,7 +334,7 @@ async fn positions_and_a_channel_that_is_taken() {
 /// Transactions that the source commits during the check count as still to come.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_in_use_has_no_errors() {
-    let (source, target) = Server::pair(&[], &[LARGE_PACKET]);
+    let (source, target) = Server::pair(&[], &FIT);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT)").await;
     let daemon = Daemon::builder(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;

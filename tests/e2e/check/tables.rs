@@ -2,11 +2,11 @@
 
 use csa_tests::{Daemon, Server};
 
-use super::{LARGE_PACKET, check, check_tables};
+use super::{FIT, TRUST, check, check_tables};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_of_both_sides() {
-    let (source, target) = Server::pair(&[], &[LARGE_PACKET]);
+    let (source, target) = Server::pair(&[], &FIT);
     let both = "CREATE DATABASE d; USE d; \
         CREATE TABLE same (id INT PRIMARY KEY, s VARCHAR(9), UNIQUE (s)); \
         CREATE TABLE keyless (a INT, UNIQUE (a)); \
@@ -100,7 +100,7 @@ async fn tables_of_both_sides() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mariadb_target_is_looked_at_as_what_it_is() {
     let source = Server::start("source", &[]);
-    let target = Server::start_mariadb("target", &[]);
+    let target = Server::start_mariadb("target", &[TRUST]);
     let table = "CREATE DATABASE d; \
         CREATE TABLE d.t (id INT PRIMARY KEY, j JSON, s VARCHAR(9) COLLATE utf8mb4_bin)";
     source.exec(table).await;

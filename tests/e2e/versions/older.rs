@@ -172,6 +172,15 @@ async fn what_9_7_has_and_5_7_has_not_stops_the_channel() {
             "ALTER TABLE e.groups_ CHANGE id n INT",
         ),
         (
+            &[
+                "SET GLOBAL log_bin_trust_function_creators=ON",
+                "CREATE FUNCTION e.f(a INT) RETURNS INT RETURN (SELECT COUNT(*) FROM d.t)",
+            ],
+            "SET GLOBAL log_bin_trust_function_creators=ON on the target",
+            "SET GLOBAL log_bin_trust_function_creators=ON; \
+             CREATE FUNCTION e.f(a INT) RETURNS INT RETURN (SELECT COUNT(*) FROM d.t)",
+        ),
+        (
             &["CREATE VIEW e.recursive AS WITH RECURSIVE n (i) AS (SELECT 1) SELECT i FROM n"],
             "RECURSIVE n",
             "DO 0",

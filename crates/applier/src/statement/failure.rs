@@ -17,6 +17,8 @@ const MALFORMED_GTID: u16 = 1772;
 const UNKNOWN_COLLATION: u16 = 1273;
 /// MySQL 5.7, and later ones: a GRANT names an account that is not there.
 const NO_ACCOUNT: [u16; 2] = [1133, 1410];
+/// CREATE FUNCTION or CREATE TRIGGER, without `log_bin_trust_function_creators`.
+const NO_TRUST: [u16; 2] = [1418, 1419];
 /// `XAER_NOTA`: no such distributed transaction.
 const UNKNOWN_XID: u16 = 1397;
 
@@ -85,6 +87,11 @@ fn explained(
             ));
         }
         UNKNOWN_COLLATION => said.push(&format!("; {MAP_IT}; or {}", steps())),
+        _ if NO_TRUST.contains(&code) => said.push(&format!(
+            "; SET GLOBAL log_bin_trust_function_creators=ON on the target (and in its option file) permits it, then \
+             run csa-daemon restart; or {}",
+            steps()
+        )),
         _ if vendor == Vendor::MariaDb => {
             said.push(&format!(" (MariaDB); {}", steps()));
         }

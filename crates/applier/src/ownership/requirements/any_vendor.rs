@@ -64,10 +64,17 @@ pub(super) fn logged_format(target: &ServerFacts, options: &TargetOptions) -> Fi
 pub(super) fn function_creators(target: &ServerFacts) -> Finding {
     const CHECK: &str = "target.log_bin_trust_function_creators";
     let trusts = target.is_on("log_bin_trust_function_creators");
-    if trusts || !target.is_on("log_bin") || target.grants.has_any(&["SUPER"]) {
+    if trusts || !target.is_on("log_bin") {
         return Finding::ok(CHECK, "functions and triggers can be created");
     }
-    Finding::warning(CHECK, "OFF: CREATE FUNCTION and CREATE TRIGGER will fail (1419)")
+    let text = match target.grants.has_any(&["SUPER"]) {
+        true => {
+            "OFF: CREATE FUNCTION without DETERMINISTIC, NO SQL or READS SQL DATA will fail (1418), \
+             also for an account with SUPER"
+        }
+        false => "OFF: CREATE FUNCTION and CREATE TRIGGER will fail (1419)",
+    };
+    Finding::warning(CHECK, text)
         .fix(Place::Target, "SET PERSIST log_bin_trust_function_creators=ON;")
 }
 

@@ -82,6 +82,27 @@ fn each_setting_has_its_finding_and_its_fix() {
 }
 
 #[test]
+fn functions_need_trust_even_with_super() {
+    let mut target = good();
+    target.variables.insert("log_bin_trust_function_creators".to_owned(), "OFF".to_owned());
+    for (version, grant, error) in [
+        ("9.7.4", ALL, "1419"),
+        ("9.7.4", "GRANT ALL PRIVILEGES ON *.* TO `csa`@`%`", "1418"),
+        ("5.7.44-log", "GRANT SUPER ON *.* TO `csa`@`%`", "1418"),
+        ("10.11.6-MariaDB", "GRANT ALL PRIVILEGES ON *.* TO `csa`@`%`", "1418"),
+    ] {
+        target.version = Version::parse(version);
+        target.grants = Grants::parse("csa@%", &[grant]);
+        let finding = named(&target, &options(), "target.log_bin_trust_function_creators");
+        assert_eq!(finding.level, Level::Warning, "{version} {grant}");
+        assert!(finding.line().contains(error), "{}", finding.line());
+    }
+    target.variables.insert("log_bin".to_owned(), "OFF".to_owned());
+    let finding = named(&target, &options(), "target.log_bin_trust_function_creators");
+    assert_eq!(finding.level, Level::Ok);
+}
+
+#[test]
 fn a_format_matters_only_to_what_is_logged() {
     let mut target = good();
     target.variables.insert("binlog_format".to_owned(), "STATEMENT".to_owned());
