@@ -425,3 +425,31 @@ async fn memory_tables_that_a_restart_of_the_source_has_emptied() {
         assert_eq!(compared.rows, 1, "{version}: {compared:?}");
     }
 }
+
+/// The server names the schema in the statement, which nobody can write otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_tables_of_a_renamed_schema_that_a_restart_has_emptied() {
+    for (version, executor) in [(Version::V8015, "row-image"), (Version::Newest, "sql")] {
+        let (source, target) =
+            Server::both(|| version.start("source", &[]), || Server::start("target", &[]));
+        let tls = if version == Version::Newest { "preferred" } else { "disabled" };
+        let daemon = Daemon::builder(&source, &target)
+            .set("source.tls", tls)
+            .set("applier.executor", executor)
+            .set("applier.replicate_rewrite_db.c", "z")
+            .start();
+        source.exec("SET sql_log_bin=0; CREATE DATABASE c").await;
+        target.exec("CREATE DATABASE z; CREATE DATABASE c; CREATE TABLE c.m (id INT)").await;
+        target.exec("INSERT INTO c.m VALUES (1)").await;
+        source.exec("USE c; CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MEMORY").await;
+        source.exec("INSERT INTO c.m VALUES (1),(2)").await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        source.restart();
+        source.exec("INSERT INTO c.m VALUES (3)").await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        let rows: String = target.value("SELECT GROUP_CONCAT(id ORDER BY id) FROM z.m").await;
+        assert_eq!(rows, "3", "{version}");
+        let others: u64 = target.value("SELECT COUNT(*) FROM c.m").await;
+        assert_eq!(others, 1, "{version}: the target's own schema of the old name");
+    }
+}

@@ -117,6 +117,8 @@ pub(super) fn read(
                     .map_err(|why| unsupported(format!("statement can't be repeated: {why}")))?,
                 _ => None,
             };
+            let changed =
+                changed.or_else(|| transaction.filters.emptying(query.statement, dialect));
             let header = &transaction.relayed.header;
             let is_new = is_from(header.immediate_server_version, FIRST_INLINE);
             // A replica ignores them by the first source's version, whatever its own is.

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use charset::ClientCharset;
 pub use lexer::{Lexer, SpecialComment, Token, TokenKind, Unclosed};
 pub use quote::{identifier, quote, quoted_name};
-pub use statement::{Statement, XaVerb};
+pub use statement::{Statement, XaVerb, emptied_schema};
 
 use crate::binlog::event::SessionContext;
 

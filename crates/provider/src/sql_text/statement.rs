@@ -147,11 +147,26 @@ impl XaVerb {
     }
 }
 
+/// Returns the schema's name in a statement that only empties one table, named with its schema: `DELETE FROM d.t` or
+/// `TRUNCATE TABLE d.t`.
+#[must_use]
+pub fn emptied_schema(statement: &[u8], dialect: Dialect) -> Option<Token<'_>> {
+    let tokens: Vec<Token<'_>> = Lexer::new(statement, dialect).collect::<Result<_, _>>().ok()?;
+    let name = match tokens.as_slice() {
+        [verb, from, name @ ..] if verb.is("DELETE") && from.is("FROM") => name,
+        [verb, table, name @ ..] if verb.is("TRUNCATE") && table.is("TABLE") => name,
+        [verb, name @ ..] if verb.is("TRUNCATE") => name,
+        _ => return None,
+    };
+    name.first().copied().filter(|_| is_qualified_name(name.iter().copied()))
+}
+
+fn is_name(token: Token<'_>) -> bool {
+    matches!(token.kind, TokenKind::Word | TokenKind::Member | TokenKind::QuotedName)
+}
+
 /// Returns true if these tokens are the name of a table with its schema, and nothing else.
 fn is_qualified_name<'a>(mut tokens: impl Iterator<Item = Token<'a>>) -> bool {
-    let is_name = |token: Token<'_>| {
-        matches!(token.kind, TokenKind::Word | TokenKind::Member | TokenKind::QuotedName)
-    };
     tokens.next().is_some_and(is_name)
         && tokens.next().is_some_and(|token| token.is_symbol(b'.'))
         && tokens.next().is_some_and(is_name)
@@ -271,6 +286,24 @@ mod tests {
         ] {
             let found = Statement::classify(text.as_bytes(), Dialect::default());
             assert_eq!(found, Statement::Ddl, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_whole_statements_with_one_qualified_table_empty_it() {
+        for (text, expected) in [
+            ("DELETE FROM `d`.`t`", Some("`d`")),
+            ("TRUNCATE TABLE `a b`.t", Some("`a b`")),
+            ("truncate d . t /* x */", Some("d")),
+            ("TRUNCATE TABLE t", None),
+            ("DELETE FROM d.t WHERE a=1", None),
+            ("DELETE FROM d.t;", None),
+            ("TRUNCATE d.t, e.t", None),
+            ("DROP TABLE d.t", None),
+            ("TRUNCATE d.`t", None),
+        ] {
+            let found = emptied_schema(text.as_bytes(), Dialect::default());
+            assert_eq!(found.map(|token| token.text), expected.map(str::as_bytes), "{text}");
         }
     }
 

@@ -7,6 +7,7 @@
 //! a statement names. A statement that leaves the decision open is refused, never guessed.
 
 mod accounts;
+mod emptying;
 mod events;
 mod objects;
 mod own;

@@ -78,7 +78,9 @@ impl Filters {
         let (Some(folding), Some(folded)) = (&self.folding, folded) else { return Ok(verdict) };
         let database = String::from_utf8_lossy(query.database);
         let is_same = verdict == folding.verdict(folded, table.as_deref())
-            && self.schema(&database) == folding.schema(&database);
+            && self.schema(&database) == folding.schema(&database)
+            && self.emptying(query.statement, dialect)
+                == folding.emptying(query.statement, dialect);
         Ok(match verdict {
             refusal @ StatementVerdict::Refuse(_) => refusal,
             same if is_same => same,
@@ -133,11 +135,14 @@ impl Filters {
         if !rules.has_table_rules() && rules.rewrite_db.is_empty() {
             return Err(StatementVerdict::Apply);
         }
-        let Some(tokens) = tokens(query.statement, dialect) else {
+        let emptying = self.emptying(query.statement, dialect);
+        let Some(tokens) = tokens(emptying.as_deref().unwrap_or(query.statement), dialect) else {
             return Err(refuse("the names in the statement can't be read"));
         };
         let object = object(&tokens, dialect);
-        if let Some(name) = self.renamed_name(&tokens, &object, dialect) {
+        if emptying.is_none()
+            && let Some(name) = self.renamed_name(&tokens, &object, dialect)
+        {
             return Err(StatementVerdict::Refuse(format!(
                 "the statement names schema {name}, which replicate_rewrite_db renames; names \
                  inside statements are not renamed"

@@ -325,6 +325,35 @@ fn statements_that_name_a_renamed_schema_are_refused() {
     assert_eq!(sign(&verdict(&escaped, "z", r"GRANT SELECT ON `a\_b`.* TO u")), '!');
 }
 
+/// A restarted source writes them for its MEMORY tables.
+#[test]
+fn statements_that_empty_a_table_of_a_renamed_schema_get_its_new_name() {
+    let renaming = filters(&["rewrite_db=a>b`c"]);
+    let text = |statement: &str| {
+        let text = renaming.emptying(statement.as_bytes(), Dialect::default());
+        text.map(|text| String::from_utf8(text).expect("UTF-8"))
+    };
+    for (statement, expected) in [
+        ("DELETE FROM `a`.`t`", Some("DELETE FROM `b``c`.`t`")),
+        ("TRUNCATE TABLE a.t", Some("TRUNCATE TABLE `b``c`.t")),
+        ("TRUNCATE TABLE z.t", None),
+        ("TRUNCATE TABLE t", None),
+        ("DROP TABLE a.t", None),
+    ] {
+        assert_eq!(text(statement).as_deref(), expected, "{statement}");
+    }
+    for (rules, statement, expected) in [
+        (&["rewrite_db=a>b"][..], "TRUNCATE TABLE a.t", '+'),
+        (&["rewrite_db=a>b"], "DELETE FROM `a`.`t`", '+'),
+        (&["rewrite_db=a>b", "ignore_table=b.t"], "TRUNCATE TABLE a.t", '-'),
+        (&["rewrite_db=a>b", "ignore_table=a.t"], "TRUNCATE TABLE a.t", '+'),
+        (&["rewrite_db=a>b"], "TRUNCATE TABLE a.t /* and others */, z.t", '!'),
+    ] {
+        let found = sign(&verdict(&filters(rules), "z", statement));
+        assert_eq!(found, expected, "{rules:?} {statement}");
+    }
+}
+
 #[test]
 fn quotes_are_read_by_sql_mode_and_character_set() {
     let rules = filters(&["ignore_table=a.t,a.ß"]);
@@ -371,6 +400,8 @@ fn statements_are_refused_where_only_the_source_folds_names_and_that_matters() {
         ("do_db=shop", "Shop", "DROP TABLE t", '!'),
         ("rewrite_db=shop>new", "z", "CREATE TABLE Shop.t (id INT)", '!'),
         ("rewrite_db=shop>new", "Shop", "CREATE TABLE t (id INT)", '!'),
+        ("rewrite_db=shop>new", "z", "TRUNCATE TABLE Shop.t", '!'),
+        ("rewrite_db=shop>new", "z", "TRUNCATE TABLE shop.t", '+'),
         ("rewrite_db=shop>new", "shop", "CREATE TABLE T (id INT)", '+'),
         ("do_table=shop.t", "shop", "DROP TRIGGER SHOP.on_t", '!'),
         ("do_table=shop.t", "shop", "DROP TRIGGER on_u", '-'),
