@@ -6,7 +6,7 @@ use csa_provider::binlog::QueryEvent;
 use csa_provider::sql_text::Dialect;
 
 use super::Filters;
-use super::objects::{Object, object, qualifiers};
+use super::objects::{Name, Object, object, qualifiers};
 use super::rules::OWN_SCHEMA;
 use super::statement::{StatementVerdict, refuse};
 use super::tokens::tokens;
@@ -47,6 +47,28 @@ impl Filters {
         is_own(self.names.fold(schema).as_bytes(), self.names.fold(table).as_bytes())
     }
 
+    /// Returns the trigger that a statement drops in the schema of these tables. One of a table that was left out is
+    /// not on the target, and one that is there is the target's own.
+    pub(super) fn own_trigger(&self, query: &QueryEvent<'_>, dialect: Dialect) -> Option<Name> {
+        let database = String::from_utf8_lossy(query.database);
+        if !self.may_be_own(query, &database) {
+            return None;
+        }
+        let Object::TriggerOf(trigger) = object(&tokens(query.statement, dialect)?, dialect) else {
+            return None;
+        };
+        let is_own = self.is_own_schema(trigger.schema.as_deref().unwrap_or(&database));
+        is_own.then_some(trigger)
+    }
+
+    /// Returns true if a statement may be about these tables. Most don't contain the name anywhere, so they need not be
+    /// split into words.
+    fn may_be_own(&self, query: &QueryEvent<'_>, database: &str) -> bool {
+        let name = OWN_SCHEMA.as_bytes();
+        let mut places = query.statement.windows(name.len());
+        self.is_own_schema(database) || places.any(|place| place.eq_ignore_ascii_case(name))
+    }
+
     /// Decides about a statement that changes them; `None` for other statements.
     pub(super) fn own_statement(
         &self,
@@ -54,13 +76,10 @@ impl Filters {
         dialect: Dialect,
     ) -> Option<StatementVerdict> {
         let database = String::from_utf8_lossy(query.database);
-        let is_default = self.is_own_schema(&database);
-        let name = OWN_SCHEMA.as_bytes();
-        // Most statements don't contain the name anywhere, so they need not be split into words.
-        let mut places = query.statement.windows(name.len());
-        if !is_default && !places.any(|place| place.eq_ignore_ascii_case(name)) {
+        if !self.may_be_own(query, &database) {
             return None;
         }
+        let is_default = self.is_own_schema(&database);
         let Some(tokens) = tokens(query.statement, dialect) else {
             return Some(refuse("its names can't be read, so it may change schema csa"));
         };
@@ -81,6 +100,7 @@ impl Filters {
                 }
                 count > 0
             }
+            // For triggers see `own_trigger`.
             Object::TriggerOf(_) | Object::Unfiltered | Object::Accounts | Object::Grant(_) => {
                 false
             }

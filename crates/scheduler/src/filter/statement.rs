@@ -7,6 +7,7 @@ use super::objects::{
     Name, Object, is_about_instance, is_about_privileges, is_about_temporary_tables, is_flushing,
     may_use_temporary_table, object, qualifiers,
 };
+use super::rules::OWN_SCHEMA;
 use super::tokens::{leading, tokens};
 use crate::key_source::KeySourceError;
 
@@ -36,6 +37,12 @@ enum Decision {
         schema: String,
         name: String,
     },
+    /// The trigger is in the schema of the daemon's own tables. The second decision is for one of another table there.
+    OfOwnTrigger {
+        schema: String,
+        name: String,
+        otherwise: Box<Self>,
+    },
 }
 
 impl Decision {
@@ -43,7 +50,9 @@ impl Decision {
     fn trigger(&self) -> Option<(&str, &str)> {
         match self {
             Self::Made(_) => None,
-            Self::OfTrigger { schema, name } => Some((schema, name)),
+            Self::OfTrigger { schema, name } | Self::OfOwnTrigger { schema, name, .. } => {
+                Some((schema, name))
+            }
         }
     }
 }
@@ -102,9 +111,13 @@ impl Filters {
     }
 
     fn decision(&self, query: &QueryEvent<'_>, dialect: Dialect) -> Decision {
-        match self.decided(query, dialect) {
-            Ok(object) => object,
-            Err(verdict) => Decision::Made(verdict),
+        let decision = self.decided(query, dialect).unwrap_or_else(Decision::Made);
+        match self.own_trigger(query, dialect) {
+            Some(Name { name, .. }) => {
+                let (schema, otherwise) = (OWN_SCHEMA.to_owned(), Box::new(decision));
+                Decision::OfOwnTrigger { schema, name, otherwise }
+            }
+            None => decision,
         }
     }
 
@@ -187,6 +200,12 @@ impl Filters {
             }
             // The trigger was left out when it was created, or never existed.
             (Decision::OfTrigger { .. }, None) => StatementVerdict::Skip,
+            (Decision::OfOwnTrigger { schema, otherwise, .. }, Some(table))
+                if !self.is_own_table(&schema, table) =>
+            {
+                self.verdict(*otherwise, Some(table))
+            }
+            (Decision::OfOwnTrigger { .. }, _) => StatementVerdict::LeaveOutOwn,
         }
     }
 

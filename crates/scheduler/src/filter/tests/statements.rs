@@ -457,6 +457,11 @@ fn the_source_does_not_touch_the_targets_bookkeeping() {
         ("d", "DROP TABLE csa.checkpoint, csa.audit, csa.statement", 'c'),
         ("d", "CREATE INDEX i ON csa.audit (at)", 'c'),
         ("d", "CREATE TRIGGER d.t BEFORE INSERT ON csa.audit FOR EACH ROW SET @a=1", 'c'),
+        // A trigger of theirs was left out, and one of this name on the target is its own.
+        ("csa", "DROP TRIGGER gone", 'c'),
+        ("d", "DROP TRIGGER IF EXISTS csa.gone", 'c'),
+        ("d", "DROP TRIGGER csa.on_audit", 'c'),
+        ("csa", "DROP TRIGGER on_other", '+'),
         ("d", "DROP TABLE d.t, csa.audit", '!'),
         ("d", "RENAME TABLE csa.audit TO d.audit", '!'),
         ("csa", "WHO KNOWS what", '!'),
