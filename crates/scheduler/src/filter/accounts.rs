@@ -7,6 +7,7 @@ use csa_provider::sql_text::Dialect;
 
 use super::Filters;
 use super::objects::{Object, is_about_accounts, object};
+use super::statement::{StatementVerdict, refuse};
 use super::tokens::{leading, tokens};
 
 /// Account management counts as a change of these tables of schema `mysql`, in this order
@@ -39,24 +40,32 @@ impl Filters {
         !self.rules.accounts && is_grant_table(schema, table)
     }
 
-    /// Returns true if a statement is account management that is left out.
-    pub(super) fn leaves_out_account_statement(
+    /// Decides about a statement that is account management and left out; `None` for other statements.
+    pub(super) fn account_statement(
         &self,
         query: &QueryEvent<'_>,
         dialect: Dialect,
-    ) -> bool {
+    ) -> Option<StatementVerdict> {
         if self.rules.accounts {
-            return false;
+            return None;
         }
         if is_about_accounts(&leading(query.statement, dialect), dialect) {
-            return true;
+            return Some(StatementVerdict::LeaveOutAccounts);
         }
         // Such as `ALTER TABLE mysql.user` and `TRUNCATE TABLE mysql.db`.
-        let Some(tokens) = tokens(query.statement, dialect) else { return false };
-        let Object::Tables(tables) = object(&tokens, dialect) else { return false };
+        let tokens = tokens(query.statement, dialect)?;
+        let Object::Tables(tables) = object(&tokens, dialect) else { return None };
         let database = String::from_utf8_lossy(query.database);
-        tables
-            .iter()
-            .any(|table| is_grant_table(table.schema.as_deref().unwrap_or(&database), &table.name))
+        let of_accounts = tables.iter().filter(|table| {
+            is_grant_table(table.schema.as_deref().unwrap_or(&database), &table.name)
+        });
+        match of_accounts.count() {
+            0 => None,
+            all if all == tables.len() => Some(StatementVerdict::LeaveOutAccounts),
+            _ => Some(refuse(
+                "the statement changes tables that hold accounts, which are left out \
+                 (replicate_accounts = false), and others",
+            )),
+        }
     }
 }

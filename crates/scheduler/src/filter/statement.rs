@@ -132,8 +132,8 @@ impl Filters {
         if let Some(verdict) = self.own_statement(query, dialect) {
             return Err(verdict);
         }
-        if self.leaves_out_account_statement(query, dialect) {
-            return Err(StatementVerdict::LeaveOutAccounts);
+        if let Some(verdict) = self.account_statement(query, dialect) {
+            return Err(verdict);
         }
         let rules = &self.rules;
         if rules.is_empty() {

@@ -64,13 +64,20 @@ fn account_management_is_left_out_unless_asked_for() {
         "SET DEFAULT ROLE r TO u",
         "ALTER TABLE mysql.user COMMENT 'x'",
         "TRUNCATE TABLE `mysql`.`db`",
-        "RENAME TABLE mysql.user TO d.t, d.u TO mysql.user",
+        "DROP TABLE mysql.host, mysql.proxy_priv",
         "/*!50003 DROP USER u */",
     ] {
         assert_eq!(sign(&verdict(&cautious, "d", statement)), 'a', "{statement}");
         assert_eq!(sign(&verdict(&open, "d", statement)), '+', "{statement}");
     }
     assert_eq!(sign(&verdict(&cautious, "mysql", "TRUNCATE user")), 'a');
+    // The other tables would differ from then on.
+    for statement in
+        ["DROP TABLE d.t, mysql.host", "RENAME TABLE mysql.user TO d.t, d.u TO mysql.user"]
+    {
+        assert_eq!(sign(&verdict(&cautious, "d", statement)), '!', "{statement}");
+        assert_eq!(sign(&verdict(&open, "d", statement)), '+', "{statement}");
+    }
     for statement in [
         "CREATE TABLE user (id INT)",
         "CREATE TABLE mysql.mine (id INT)",
