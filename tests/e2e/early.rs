@@ -34,6 +34,11 @@ struct Pair {
 
 impl Pair {
     async fn start() -> Self {
+        Self::start_with(32).await
+    }
+
+    /// Starts servers for a transaction of the size.
+    async fn start_with(mib: u64) -> Self {
         let large = "--max-binlog-cache-size=8G";
         let (source, target) = Server::pair(
             &["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0", large],
@@ -42,7 +47,7 @@ impl Pair {
         source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT)").await;
         source.exec("INSERT INTO d.t VALUES (0, 'first')").await;
         let proxy = Proxy::to(source.port);
-        Self { source, target, proxy, mib: of_environment("CSA_EARLY_MIB", 48) }
+        Self { source, target, proxy, mib: of_environment("CSA_EARLY_MIB", mib) }
     }
 
     fn builder(&self) -> DaemonBuilder {
@@ -267,7 +272,7 @@ async fn a_standby_takes_over_in_the_middle_of_a_transaction() {
 /// than half of what it is without.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commit_follows_shortly_after_the_end() {
-    let pair = Pair::start().await;
+    let pair = Pair::start_with(48).await;
     let mib_per_second = of_environment("CSA_EARLY_RATE", pair.mib / 8);
     let rate = (mib_per_second > 0).then_some(mib_per_second * MIB);
     let mut after_end = [Vec::new(), Vec::new()];

@@ -70,6 +70,9 @@ async fn sessions_on_the_target_throttle_and_those_of_the_daemon_do_not() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(busiest > 4, "{busiest} workers");
+    load.stop().await;
+    // More than the least rate lets pass, as long as the throttle lasts.
+    let load = Load::start(&source, &LoadOptions { rate: Some(3.0 * LEAST), ..options });
     assert_eq!(view(&daemon)["throttle_by"]["limits"][0]["exceeded"], false);
     assert_metric(&daemon, "csa_throttle_rate{channel=\"test\",reason=\"health\"} 0");
 
@@ -143,7 +146,7 @@ async fn sessions_on_the_target_throttle_and_those_of_the_daemon_do_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_throttles_and_its_silence_releases() {
     let (source, target) = Server::pair(&[], &[]);
-    let options = LoadOptions { rate: Some(100.0), changes: 1, ..LoadOptions::default() };
+    let options = LoadOptions { rate: Some(3.0 * LEAST), changes: 1, ..LoadOptions::default() };
     prepare(&source, &options).await;
     target.exec("CREATE DATABASE health; CREATE TABLE health.t (v INT)").await;
     target.exec("INSERT INTO health.t VALUES (1)").await;
@@ -202,7 +205,7 @@ async fn a_replica_that_lags_throttles_and_one_that_stopped_stops_nothing() {
     let (source, target) = Server::pair(&[], &[]);
     let replica = Server::start("replica", &[]);
     replica.follow(&target).await;
-    let options = LoadOptions { rate: Some(100.0), changes: 1, ..LoadOptions::default() };
+    let options = LoadOptions { rate: Some(3.0 * LEAST), changes: 1, ..LoadOptions::default() };
     prepare(&source, &options).await;
     let servers = |port: u16| {
         let mut server = toml::Table::new();

@@ -86,7 +86,7 @@ fn load() -> Vec<String> {
              SELECT {number}*10+i, REPEAT(CHAR(65+i), 100000) FROM n"
         ));
     }
-    for _ in 0..4 {
+    for _ in 0..3 {
         load.push(
             "INSERT INTO m.small (v) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n \
              WHERE i<100000) SELECT i FROM n"

@@ -138,7 +138,7 @@ async fn follow<S: Service>(service: S) {
     channels.extend(OTHERS);
     // They run for more than a minute, and need no more.
     let load = |name: &&str| {
-        Load::start(&fleet.site.source, &LoadOptions { rate: Some(15.0), ..options(name) })
+        Load::start(&fleet.site.source, &LoadOptions { rate: Some(6.0), ..options(name) })
     };
     let loads: Vec<Load> = channels.iter().map(load).collect();
 

@@ -12,13 +12,14 @@ use crate::{DRAIN, wait_state};
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_change_while_chunks_are_read_end_as_on_the_source() {
     let (source, target) = restless_pair().await;
-    let load = LoadOptions { rows: 60_000, ..busy() };
+    let load = LoadOptions { rows: 15_000, ..busy() };
     prepare(&source, &load).await;
     let clients = Load::start(&source, &load);
     let restless = Restless::start(&source, 6).await;
     let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
     let executed: String = source.value("SELECT @@GLOBAL.gtid_executed").await;
-    ends_well(start_copying(&daemon, &["--lanes", "2"]), &daemon).await;
+    ends_well(start_copying(&daemon, &["--lanes", "2", "--rows-per-second", "15000"]), &daemon)
+        .await;
     let said = copy_log(&daemon);
     assert!(said.contains("its rows were read in chunks"), "{said}");
     // Nothing changes any more once the copy has ended: what is wrong then stays so.
@@ -41,14 +42,15 @@ async fn rows_that_change_while_chunks_are_read_end_as_on_the_source() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_copy_goes_on_where_it_was() {
     let (source, target) = restless_pair().await;
-    let load = LoadOptions { rows: 60_000, ..busy() };
+    let load = LoadOptions { rows: 20_000, ..busy() };
     prepare(&source, &load).await;
     let clients = Load::start(&source, &load);
     let restless = Restless::start(&source, 3).await;
     let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
     let mut copied = 0;
     for _ in 0..4 {
-        let mut copying = start_copying(&daemon, &["--lanes", "2"]);
+        let slowly = ["--lanes", "2", "--rows-per-second", "15000"];
+        let mut copying = start_copying(&daemon, &slowly);
         let more = format!("SELECT COALESCE(SUM(rows_copied), 0) > {copied} FROM csa.copy_range");
         let mut conn = target.conn().await;
         eventually("a chunk is copied", DRAIN, async || {
@@ -121,7 +123,7 @@ async fn tables_that_are_created_from_others_meanwhile_are_filled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_copy_with_other_rules_begins_again() {
     let (source, target) = Server::pair(&[], &[]);
-    prepare(&source, &LoadOptions { rows: 60_000, ..busy() }).await;
+    prepare(&source, &LoadOptions { rows: 15_000, ..busy() }).await;
     source
         .exec("CREATE TABLE sbtest.item (id INT PRIMARY KEY); INSERT INTO sbtest.item VALUES (1)")
         .await;
@@ -129,7 +131,7 @@ async fn an_interrupted_copy_with_other_rules_begins_again() {
         .set("copy.snapshot_limit", "0MiB")
         .set("applier.replicate_ignore_table", vec!["sbtest.item"])
         .build();
-    let mut copying = start_copying(&daemon, &["--lanes", "1", "--rows-per-second", "20000"]);
+    let mut copying = start_copying(&daemon, &["--lanes", "1", "--rows-per-second", "5000"]);
     let mut conn = target.conn().await;
     eventually("a chunk is copied", DRAIN, async || {
         let more = "SELECT COALESCE(SUM(rows_copied), 0) > 0 FROM csa.copy_range";
@@ -177,9 +179,9 @@ fn number(name: &str, otherwise: u64) -> u64 {
 /// Ten tables under 64 clients. The daemon, which copies, and the target are killed in turn.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_tables_are_copied_while_daemon_and_target_are_killed() {
-    let rows = number("CSA_COPY_ROWS", 10_000);
+    let rows = number("CSA_COPY_ROWS", 4_000);
     let pause = Duration::from_secs(number("CSA_COPY_KILL_SECONDS", 1));
-    let rate = Some(number("CSA_COPY_RATE", 100) as f64);
+    let rate = Some(number("CSA_COPY_RATE", 30) as f64);
     let (source, target) = Server::pair(&[], &[]);
     let load = LoadOptions { tables: 10, rows, clients: 64, rate, ..busy() };
     prepare(&source, &load).await;
@@ -231,7 +233,7 @@ async fn a_copy_whose_source_fails_over_is_made_from_the_next_one() {
     let (source, target) = Server::pair(&[], &[]);
     let replica = Server::start("replica", &[]);
     replica.follow(&source).await;
-    let rate = Some(number("CSA_COPY_RATE", 100) as f64);
+    let rate = Some(number("CSA_COPY_RATE", 30) as f64);
     let load = LoadOptions { tables: 10, rows, clients: 64, rate, ..busy() };
     prepare(&source, &load).await;
     let has_all = async || {

@@ -98,7 +98,7 @@ fn busy() -> LoadOptions {
         tables: 3,
         rows: 30_000,
         clients: 8,
-        rate: Some(150.0),
+        rate: Some(40.0),
         transfers_percent: 50,
         ..LoadOptions::default()
     }
@@ -302,7 +302,7 @@ async fn a_copy_in_chunks_is_made_whatever_happens_meanwhile() {
 /// Servers that are killed, and definitions that change: the daemon makes the copy again, until it is whole.
 async fn made_whatever_happens(snapshot_limit: &str) {
     let (source, target) = Server::pair(&[], &[]);
-    prepare(&source, &LoadOptions { rows: 80_000, ..busy() }).await;
+    prepare(&source, &LoadOptions { rows: 20_000, ..busy() }).await;
     let daemon = Daemon::builder(&source, &target)
         .set("source.user", "admin")
         .set("source.password", "admin_pw")
@@ -310,6 +310,8 @@ async fn made_whatever_happens(snapshot_limit: &str) {
         .set("target.connect_retry", "100ms")
         .set("applier.start_from", "copy")
         .set("copy.snapshot_limit", snapshot_limit)
+        // The servers must die while rows are copied.
+        .set("copy.rows_per_second", 20_000)
         .build();
     // A table that is made just before the snapshots is made by no later transaction.
     let opts = source.opts();

@@ -12,7 +12,7 @@ const STILL: [&str; 3] = [
     "CREATE DATABASE d",
     "CREATE TABLE d.still (id INT PRIMARY KEY, v INT, body CHAR(100))",
     "SET SESSION cte_max_recursion_depth=1000000; INSERT INTO d.still \
-     WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<250000) SELECT i, i % 7, 'still' FROM n; \
+     WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<80000) SELECT i, i % 7, 'still' FROM n; \
      ANALYZE TABLE d.still",
 ];
 
@@ -47,7 +47,7 @@ async fn a_large_table_is_copied_again_in_several_ranges() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_table_continues_where_the_channel_goes() {
     let (source, target) = Server::pair(&[], &[]);
-    let load = LoadOptions { rows: 5_000, clients: 2, rate: Some(100.0), ..LoadOptions::default() };
+    let load = LoadOptions { rows: 5_000, clients: 2, rate: Some(40.0), ..LoadOptions::default() };
     prepare(&source, &load).await;
     make_still(&source).await;
     let start = || {
@@ -62,13 +62,13 @@ async fn a_copy_of_a_table_continues_where_the_channel_goes() {
     let clients = Load::start(&source, &load);
     target.exec("SET sql_log_bin=0; DELETE FROM d.still WHERE id % 3 = 0").await;
     let tables = ["--table", "d.still", "--table", "sbtest.sbtest1"];
-    let slowly = ["--rows-per-second", "40000"];
+    let slowly = ["--rows-per-second", "12000"];
     let mut copying = start_copying(&first, &[&tables[..], &slowly[..]].concat());
     eventually("rows are copied", DRAIN, async || {
         let ended = copying.try_wait().expect("a child");
         assert!(ended.is_none(), "{}", copy_log(&first));
         let mut conn = target.conn().await;
-        let rows = "SELECT COALESCE(SUM(rows_copied), 0) > 20000 FROM csa.copy_range";
+        let rows = "SELECT COALESCE(SUM(rows_copied), 0) > 6000 FROM csa.copy_range";
         conn.query_first::<u64, _>(rows).await.ok().flatten() == Some(1)
     })
     .await;
@@ -121,7 +121,7 @@ async fn continued_by_whoever_has_it(daemons: [&Daemon; 2], tables: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_continues_the_first_copy_of_a_daemon_that_died() {
     let (source, target) = Server::pair(&[], &[]);
-    let load = LoadOptions { rows: 5_000, clients: 4, rate: Some(100.0), ..LoadOptions::default() };
+    let load = LoadOptions { rows: 5_000, clients: 4, rate: Some(40.0), ..LoadOptions::default() };
     prepare(&source, &load).await;
     make_still(&source).await;
     let engine = Etcd::start();
@@ -131,13 +131,13 @@ async fn a_fleet_continues_the_first_copy_of_a_daemon_that_died() {
         let builder = builder.set("claims.name", name).set("claims.ttl", "6s");
         let builder = builder.set("source.user", "admin").set("source.password", "admin_pw");
         let builder = builder.set("applier.start_from", "copy").set("copy.snapshot_limit", "0MiB");
-        builder.set("copy.rows_per_second", 40_000).start()
+        builder.set("copy.rows_per_second", 12_000).start()
     };
     let clients = Load::start(&source, &load);
     let daemons = [join("one"), join("two")];
     let copies = |daemon: &Daemon| {
         let status = daemon.try_status().unwrap_or_default();
-        status["channels"][0]["copy"]["rows"].as_u64().unwrap_or_default() > 40_000
+        status["channels"][0]["copy"]["rows"].as_u64().unwrap_or_default() > 12_000
     };
     eventually("one of them copies", DRAIN, async || daemons.iter().any(copies)).await;
     let (dying, other) = match copies(&daemons[0]) {

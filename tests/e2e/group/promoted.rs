@@ -16,7 +16,7 @@ async fn a_promoted_replica_takes_over_as_target() {
         tables: 1,
         rows: 100,
         clients: 2,
-        rate: Some(100.0),
+        rate: Some(40.0),
         ..LoadOptions::default()
     };
     spare.follow(&target).await;

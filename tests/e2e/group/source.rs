@@ -10,7 +10,7 @@ use crate::{DRAIN, wait_state};
 const FAILOVER: Duration = Duration::from_secs(60);
 
 fn load() -> LoadOptions {
-    LoadOptions { tables: 2, rows: 200, clients: 2, rate: Some(100.0), ..LoadOptions::default() }
+    LoadOptions { tables: 2, rows: 200, clients: 2, rate: Some(40.0), ..LoadOptions::default() }
 }
 
 /// Checks that the example has keys that the file takes.

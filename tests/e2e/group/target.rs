@@ -17,7 +17,7 @@ const FAILOVER: Duration = Duration::from_secs(60);
 const MEANWHILE: Duration = Duration::from_secs(1);
 
 fn load() -> LoadOptions {
-    LoadOptions { tables: 2, rows: 200, clients: 2, rate: Some(100.0), ..LoadOptions::default() }
+    LoadOptions { tables: 2, rows: 200, clients: 2, rate: Some(40.0), ..LoadOptions::default() }
 }
 
 fn target(daemon: &Daemon) -> Value {

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 const APPLICATION: &str = "SET SESSION sql_log_bin = 0; CREATE USER app@'%' IDENTIFIED WITH {} BY 'app_pw'; \
                            GRANT SELECT, INSERT, UPDATE, DELETE ON app.* TO app@'%'";
 /// The pause between two writes of all clients together: the moves are the test, not the load.
-const PAUSE: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(6);
 /// The pause after a refusal, which ends the session: to open another takes a server more than a write does.
 const REFUSED: Duration = Duration::from_millis(40);
 /// Clients that try both servers all the time, whatever they were pointed at: they would find a second open server.
