@@ -133,6 +133,16 @@ async fn a_target_that_keeps_its_last_second_in_memory_is_killed_under_load() {
     }
 }
 
+/// Removes all binary logs of a server that was stopped.
+pub(crate) fn lose_binary_logs(server: &Server) {
+    let files = std::fs::read_dir(&server.data_directory).expect("the data directory");
+    for file in files.map(|file| file.expect("a file")) {
+        if file.file_name().to_string_lossy().starts_with("binlog.") {
+            std::fs::remove_file(file.path()).expect("removing a binary log");
+        }
+    }
+}
+
 /// A statement that changes nothing has its GTID in the binary log only. A server that does not
 /// sync it loses the GTID in a crash of its host. The tables lose nothing.
 #[tokio::test(flavor = "multi_thread")]
@@ -146,14 +156,6 @@ async fn a_target_that_lost_its_binary_log_keeps_the_gtids_of_what_its_tables_ha
         .start();
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
     let same = "CREATE TABLE IF NOT EXISTS d.t (id INT PRIMARY KEY)";
-    let lose_binary_log = || {
-        let files = std::fs::read_dir(&target.data_directory).expect("the data directory");
-        for file in files.map(|file| file.expect("a file")) {
-            if file.file_name().to_string_lossy().starts_with("binlog.") {
-                std::fs::remove_file(file.path()).expect("removing a binary log");
-            }
-        }
-    };
     // The row for readers has all of it a second later.
     let noted = async || {
         let executed = source.gtid_executed().await;
@@ -178,7 +180,7 @@ async fn a_target_that_lost_its_binary_log_keeps_the_gtids_of_what_its_tables_ha
             daemon.kill9();
         }
         target.kill9();
-        lose_binary_log();
+        lose_binary_logs(&target);
         target.restart();
         let lost = if is_running { String::new() } else { target.gtid_executed().await };
         assert_ne!(before, lost, "nothing was lost");

@@ -1,11 +1,14 @@
 //! A target older than its source, as for the way back after an upgrade: what it does not know stops the
 //! channel by name, and everything else arrives.
 
-use csa_tests::{Compare, Daemon, Server};
+use std::time::Duration;
+
+use csa_tests::{Compare, Daemon, Server, eventually};
 use mysql_async::prelude::Queryable as _;
 
 use super::{Pair, Version};
 use crate::bad_input::refused;
+use crate::older_target::lose_binary_logs;
 use crate::{DRAIN, wait_state};
 
 /// Statements of the source, words of the error, and what is run on the target instead.
@@ -238,6 +241,48 @@ async fn a_grant_creates_no_account_on_5_7() {
     let by_hand = "CREATE USER app IDENTIFIED BY 'of the target'; GRANT SELECT ON d.* TO app";
     stops_at(&daemon, &target, &(&[], "error 1133", by_hand)).await;
     daemon.wait_drained(&source, &target, DRAIN).await;
+}
+
+/// 5.7 records the GTID of a definition after its effect, so a crash in between leaves the effect alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_whose_gtid_5_7_has_lost_is_not_repeated() {
+    let pair = Pair { source: Version::Newest, target: Version::V57 };
+    let (source, target) = super::start(pair);
+    let daemon = super::daemon(pair, &source, &target);
+    daemon.start_again();
+    run(
+        &source,
+        &[
+            "CREATE DATABASE d COLLATE utf8mb4_general_ci",
+            "CREATE TABLE d.a (id INT PRIMARY KEY)",
+            "CREATE TABLE d.b (id INT PRIMARY KEY)",
+            "INSERT INTO d.a VALUES (1)",
+        ],
+    )
+    .await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    // The checkpoint after the definition waits for this.
+    let mut holder = target.conn().await;
+    holder.query_drop("BEGIN").await.expect("begins");
+    holder.query_drop("SELECT * FROM csa.checkpoint FOR UPDATE").await.expect("locks");
+    source.exec("RENAME TABLE d.a TO d.c, d.b TO d.a, d.c TO d.b").await;
+    let in_b = "SELECT COUNT(*) FROM d.b";
+    eventually("renamed", Duration::from_secs(60), async || target.value::<u64>(in_b).await == 1)
+        .await;
+    daemon.kill9();
+    target.kill9();
+    lose_binary_logs(&target);
+    target.restart();
+    daemon.start_again();
+    wait_state(&daemon, 0, "failed").await;
+    let why = daemon.status()["channels"][0]["last_error"]["message"].to_string();
+    assert!(why.contains("no record of whether the statement took effect"), "{why}");
+    assert_eq!(target.value::<u64>(in_b).await, 1, "it was repeated");
+    target.exec("UPDATE csa.statement SET executed=1 WHERE channel='test'").await;
+    daemon.commanded(&["restart"]);
+    run(&source, &["INSERT INTO d.a VALUES (2)"]).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target, &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

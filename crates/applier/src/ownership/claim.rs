@@ -51,7 +51,7 @@ pub struct ChannelClaim<'a> {
 impl ControlSession {
     /// Takes the channel: lock, checkpoint table and rows, a new epoch.
     ///
-    /// Without `statement_gtids` it also creates `csa.statement`.
+    /// Without `statement_gtids`, and on MySQL 5.7, it also creates `csa.statement`.
     ///
     /// # Errors
     /// [`Error::Held`] while somebody else holds the channel.
@@ -135,9 +135,7 @@ impl Taking<'_> {
         let provisioned = provisioned(session, target, source_executed).await?;
         checkpoint::create(session).await?;
         audit::create(session, channel).await?;
-        if !statement_gtids {
-            intent::create(session).await?;
-        }
+        intent::create_for_statements(session, statement_gtids).await?;
         let known = checkpoint::read(session, channel, false).await?;
         let is_first = known.is_none();
         let base = match known {

@@ -4,8 +4,12 @@
 //! An entry is committed before the statement runs, and removed in the transaction that moves the
 //! checkpoint past it. An entry that is found at a start means that it is unknown whether it took
 //! effect.
+//!
+//! MySQL 5.7 records a statement's GTID, but after its effect: a crash in between leaves the effect alone. Until it
+//! has restarted, its `gtid_executed` is true. So an entry there names the start of the server.
 
 use csa_provider::binlog::{Gtid, GtidSet};
+use csa_provider::server::Vendor;
 
 use crate::error::{Error, Result};
 use crate::ownership::bookkeeping;
@@ -29,9 +33,57 @@ pub(crate) enum Intent {
     Executed,
 }
 
+/// Seconds by which two readings of a server's start may differ: both are of whole seconds.
+const ROUNDING: u64 = 2;
+/// `ER_DUP_FIELDNAME`: another channel has added the column just now.
+const IS_THERE: u16 = 1060;
+
 /// Creates the table if it is missing.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
     bookkeeping::create(session, TABLE, &[CREATE]).await
+}
+
+/// Creates the table where statements have entries, with what the server's version needs.
+pub(crate) async fn create_for_statements(session: &mut Session, by_gtid: bool) -> Result<()> {
+    if by_gtid && !records_late(session) {
+        return Ok(());
+    }
+    create(session).await?;
+    if by_gtid { add_server_start(session).await } else { Ok(()) }
+}
+
+/// Returns true for servers that record a statement's GTID after its effect. Since 8.0 definitions are atomic.
+pub(crate) fn records_late(session: &Session) -> bool {
+    session.vendor() == Vendor::MySql57
+}
+
+async fn add_server_start(session: &mut Session) -> Result<()> {
+    let query = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='csa' \
+         AND table_name='statement' AND column_name='server_start'";
+    let found: Vec<u64> = session.rows(query).await?;
+    if found.first().is_some_and(|&count| count > 0) {
+        return Ok(());
+    }
+    match session.run("ALTER TABLE csa.statement ADD COLUMN server_start BIGINT").await {
+        Err(error) if error.code() == Some(IS_THERE) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Returns when the server was started, in seconds of its own clock. A clock that is set later changes nothing.
+async fn server_start(session: &mut Session) -> Result<i64> {
+    let now: Vec<i64> = session.rows("SELECT UNIX_TIMESTAMP()").await?;
+    let up: Vec<(String, String)> = session.rows("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
+    let up = up.first().and_then(|(_, seconds)| seconds.parse::<i64>().ok());
+    match (now.first(), up) {
+        (Some(now), Some(up)) => Ok(now - up),
+        _ => Err(session.server().unexpected("its uptime")),
+    }
+}
+
+/// Returns true if an entry was made since the present start of the server.
+fn is_of_this_start(noted: Option<i64>, present: i64) -> bool {
+    noted.is_some_and(|noted| noted.abs_diff(present) <= ROUNDING)
 }
 
 /// Returns the GTID of the channel's entry, if there is one.
@@ -89,6 +141,28 @@ pub(crate) async fn find(
     }
 }
 
+/// As [`find`], for a statement whose GTID a server that [`records_late`] does not have. As long as the server has not
+/// restarted, the statement had no effect. Its session has ended, because the lock is ours.
+pub(crate) async fn find_unrecorded(
+    session: &mut Session,
+    channel: &str,
+    gtid: &str,
+    executed: &GtidSet,
+) -> Result<Intent> {
+    let query = format!(
+        "SELECT server_start FROM csa.statement WHERE channel={} AND gtid={} AND executed=0",
+        quote(channel),
+        quote(gtid)
+    );
+    let noted: Vec<Option<i64>> = session.rows(&query).await?;
+    if let Some(noted) = noted.into_iter().next()
+        && is_of_this_start(noted, server_start(session).await?)
+    {
+        session.run(withdraw(channel)).await?;
+    }
+    find(session, channel, gtid, executed).await
+}
+
 /// Returns how an operator says that the transaction of the entry, whose turn it is, took effect.
 pub(crate) fn if_done(channel: &str, by_hand: &str) -> String {
     format!(
@@ -105,7 +179,41 @@ pub(crate) fn announce(channel: &str, gtid: &str) -> String {
     )
 }
 
+/// As [`announce`], on a server that [`records_late`].
+pub(crate) async fn announce_with_start(
+    session: &mut Session,
+    channel: &str,
+    gtid: &str,
+) -> Result<String> {
+    let start = server_start(session).await?;
+    Ok(format!(
+        "INSERT INTO csa.statement (channel, gtid, started_at, server_start) VALUES ({}, {}, NOW(6), {start})",
+        quote(channel),
+        quote(gtid)
+    ))
+}
+
 /// Removes the entry: the statement failed, or the same transaction writes the checkpoint.
 pub(crate) fn withdraw(channel: &str) -> String {
     format!("DELETE FROM csa.statement WHERE channel={}", quote(channel))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_of_the_start_of_the_server_that_it_names() {
+        for (noted, present, expected) in [
+            (Some(1000), 1000, true),
+            (Some(1000), 1001, true),
+            (Some(1001), 1000, true),
+            (Some(1000), 1003, false),
+            // Its clock was behind when it started again.
+            (Some(1000), 400, false),
+            (None, 1000, false),
+        ] {
+            assert_eq!(is_of_this_start(noted, present), expected, "{noted:?} {present}");
+        }
+    }
 }

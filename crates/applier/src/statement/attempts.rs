@@ -8,7 +8,7 @@ pub(super) enum Effect {
     /// The entry in `csa.statement` says whether anything was begun.
     #[default]
     Unknown,
-    /// It failed and changed nothing. Its entry is still to be removed.
+    /// It was not sent, or failed and changed nothing. Its entry, if it has one, is still to be removed.
     Nothing,
     /// It is there. The checkpoint is still to be written.
     Whole,
@@ -38,10 +38,12 @@ impl Attempts {
         self.effect != Effect::Unknown || self.missing.is_some()
     }
 
-    /// The session was lost, and its server may have lost what it had done.
+    /// The session was lost, and its server may have lost what it had done. What had no effect has none now.
     pub(super) fn lost(&mut self) {
         self.may_be_committed = true;
-        self.effect = Effect::Unknown;
+        if self.effect == Effect::Whole {
+            self.effect = Effect::Unknown;
+        }
     }
 }
 
@@ -51,16 +53,17 @@ mod tests {
 
     #[test]
     fn an_effect_is_known_as_long_as_the_session_lives() {
-        for (effect, missing, is_decided, after_loss) in [
-            (Effect::Unknown, None, false, false),
-            (Effect::Nothing, None, true, false),
-            (Effect::Whole, None, true, false),
-            (Effect::Whole, Some(1051), true, true),
+        for (effect, missing, is_decided, [kept, after_loss]) in [
+            (Effect::Unknown, None, false, [false, false]),
+            (Effect::Nothing, None, true, [true, true]),
+            (Effect::Whole, None, true, [false, false]),
+            (Effect::Whole, Some(1051), true, [false, true]),
         ] {
             let mut attempts = Attempts { effect, missing, ..Attempts::default() };
             assert_eq!(attempts.is_decided(), is_decided, "{effect:?}");
             attempts.lost();
-            assert_eq!((attempts.effect, attempts.may_be_committed), (Effect::Unknown, true));
+            let expected = if kept { effect } else { Effect::Unknown };
+            assert_eq!((attempts.effect, attempts.may_be_committed), (expected, true));
             // Whatever became of the effect, the target's GTIDs or checkpoint may show it later.
             assert_eq!(attempts.is_decided(), after_loss, "{effect:?}");
         }

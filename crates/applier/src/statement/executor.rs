@@ -4,7 +4,8 @@
 //! Each runs under `gtid_next = <its source GTID>`: the target records the GTID together with the
 //! statement's effect, so after a crash its own `gtid_executed` shows whether it took effect
 //! (<https://dev.mysql.com/doc/refman/en/replication-options-gtids.html>). Where that is not permitted
-//! or not known, an entry in `csa.statement` at least records that it was begun.
+//! or not known, an entry in `csa.statement` at least records that it was begun. MySQL 5.7 records the GTID
+//! after the effect, so there a statement has both.
 
 use std::sync::Arc;
 
@@ -196,8 +197,9 @@ impl StatementExecutor {
         statement: &SourceStatement,
         attempts: &mut Attempts,
     ) -> std::result::Result<(), Failure> {
-        let is_announced =
-            *group.verdict() == Verdict::NotTransactional || !self.parts.options.statement_gtids;
+        let is_announced = *group.verdict() == Verdict::NotTransactional
+            || !self.parts.options.statement_gtids
+            || intent::records_late(keeper.session());
         if is_announced && attempts.may_be_committed {
             // The COMMIT that wrote the checkpoint has removed the entry, so without this the next attempt
             // would take it for one that was not begun.
@@ -231,9 +233,11 @@ impl StatementExecutor {
                 session.log(true).await?;
             }
             let connection = session.id();
+            // Its GTID shows what became of it.
+            let mut sent = false;
             let outcome = tokio::select! {
                 biased;
-                outcome = execute(session, group, statement, rows, patience) => outcome,
+                outcome = execute(session, group, statement, rows, patience, &mut sent) => outcome,
                 never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
             };
             attempts.note(&outcome);
@@ -265,7 +269,8 @@ impl StatementExecutor {
         }
     }
 
-    /// Does what is left of a statement, or of rows, that the target does not record with the source's GTID.
+    /// Does what is left of a statement, or of rows, that the target does not record with the source's GTID, or only
+    /// after them.
     async fn attempt_announced(
         &self,
         keeper: &mut Keeper,
@@ -286,6 +291,9 @@ impl StatementExecutor {
                 _ => self.execute_announced(keeper, group, statement, attempts).await?,
             }
         }
+        if statement.under_gtid {
+            consume_unused(keeper.session(), gtid).await?;
+        }
         self.parts.conclude(keeper, group, gtid).await.map_err(Failure::Own)
     }
 
@@ -301,23 +309,27 @@ impl StatementExecutor {
         let rows = RowExecutor::new(&self.parts.options, Arc::clone(&self.parts.tables));
         let patience = self.patience();
         let session = keeper.session();
-        let executed = &group.executed_after;
-        if intent::find(session, channel, &statement.gtid, executed).await? == Intent::Executed {
+        let under_gtid = statement.under_gtid;
+        if known_of(session, channel, group, statement).await? == Intent::Executed {
             return Ok(());
         }
         if let Some(refusal) = &statement.refusal {
-            return Err(Failure::Statement(by_hand(&statement.gtid, false, refusal)));
+            return Err(Failure::Statement(by_hand(&statement.gtid, under_gtid, refusal)));
         }
         // Committed first: a crash until the checkpoint is written finds the entry, and the operator decides.
-        session.run(intent::announce(channel, &statement.gtid)).await?;
+        announce(session, channel, statement, attempts).await?;
         let connection = session.id();
+        let mut sent = false;
         let outcome = tokio::select! {
             biased;
-            outcome = execute(session, group, statement, rows, patience) => outcome,
+            outcome = execute(session, group, statement, rows, patience, &mut sent) => outcome,
             never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
         };
         attempts.note(&outcome);
-        leave(session, false).await?;
+        if sent && !outcome.as_ref().is_err_and(is_answer) {
+            attempts.effect = Effect::Unknown;
+        }
+        leave(session, under_gtid).await?;
         if let Err(error) = outcome {
             // `leave` succeeded, so the server still answers: the statement failed and had no effect.
             attempts.effect = Effect::Nothing;
@@ -328,6 +340,52 @@ impl StatementExecutor {
         attempts.effect = Effect::Whole;
         Ok(())
     }
+}
+
+/// Returns true for an error that the server has sent, and after which it answers.
+fn is_answer(error: &Error) -> bool {
+    error.code().is_some() && error.class() != ErrorClass::Unavailable
+}
+
+/// Commits the entry of a statement that is about to run, except for one that may be executed again. From now on, and
+/// until the statement is sent, an entry is no sign of an effect.
+async fn announce(
+    session: &mut Session,
+    channel: &str,
+    statement: &SourceStatement,
+    attempts: &mut Attempts,
+) -> Result<()> {
+    attempts.effect = Effect::Nothing;
+    if statement.is_repeatable() {
+        return Ok(());
+    }
+    let entry = match statement.under_gtid {
+        true => intent::announce_with_start(session, channel, &statement.gtid).await?,
+        false => intent::announce(channel, &statement.gtid),
+    };
+    let announced = session.run(entry).await.map(drop);
+    if announced.as_ref().is_err_and(is_answer) {
+        // There is no entry.
+        attempts.effect = Effect::Unknown;
+    }
+    announced
+}
+
+/// Returns the state of a statement that is announced.
+async fn known_of(
+    session: &mut Session,
+    channel: &str,
+    group: &Group,
+    statement: &SourceStatement,
+) -> Result<Intent> {
+    let (gtid, executed) = (&statement.gtid, &group.executed_after);
+    if !statement.under_gtid {
+        return intent::find(session, channel, gtid, executed).await;
+    }
+    if session.has_executed(gtid).await? {
+        return Ok(Intent::Executed);
+    }
+    intent::find_unrecorded(session, channel, gtid, executed).await
 }
 
 /// A statement that failed as on the source, or changed nothing, leaves its GTID unused.
