@@ -296,6 +296,26 @@ async fn a_definition_cut_off_on_mariadb_is_for_the_operator_to_decide() {
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
 }
 
+/// To repeat it does no harm, and it can take an hour.
+#[tokio::test(flavor = "multi_thread")]
+async fn maintenance_cut_off_on_mariadb_is_repeated() {
+    let (source, target) = pair(&SHARED_COLLATION);
+    let daemon = Daemon::builder(&source, &target).set("target.connect_retry", "100ms").start();
+    run(&source, &["CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)"]).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let mut reader = target.conn().await;
+    reader.query_drop("LOCK TABLES d.t READ").await.expect("locks");
+    run(&source, &["OPTIMIZE TABLE d.t"]).await;
+    let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'OPTIMIZE%'";
+    eventually("the statement waits", DRAIN, async || target.value::<u64>(waiting).await > 0).await;
+    target.kill9();
+    target.restart();
+    run(&source, &["INSERT INTO d.t VALUES (1)"]).await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    equal(&source, &target).await;
+    assert_eq!(daemon.status()["channels"][0]["state"], "running");
+}
+
 /// A crash left an entry, and the channel begins again on a new copy.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_earlier_channel_left_keeps_no_new_one_on_mariadb() {

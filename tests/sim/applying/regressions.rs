@@ -119,6 +119,62 @@ async fn a_lock_beside_a_statement_leaves_no_doubt_about_its_effect() {
     }
 }
 
+/// Cuts each statement off before it is sent, and lets its next attempt pass.
+#[derive(Debug, Default)]
+struct CutBeforeStatements {
+    announced: u32,
+    is_cut: bool,
+}
+
+impl CutBeforeStatements {
+    /// Returns true at one of three places, in turn: the answer to the entry, a request and an answer before the
+    /// statement.
+    fn cuts(&mut self, packet: &str, is_request: bool) -> bool {
+        let (beginning, at_request) = match self.announced / 2 % 3 {
+            0 => ("INSERT INTO csa.statement", false),
+            1 => ("USE ", true),
+            _ => ("SET SESSION lock_wait_timeout", false),
+        };
+        let is_first = self.announced % 2 == 1 && !self.is_cut;
+        let cuts = is_first && is_request == at_request && packet.starts_with(beginning);
+        self.is_cut |= cuts;
+        cuts
+    }
+}
+
+impl Faults for CutBeforeStatements {
+    fn request(&mut self, packet: &str) -> Transit {
+        if packet.starts_with("INSERT INTO csa.statement") {
+            self.announced += 1;
+            self.is_cut = false;
+        }
+        match self.cuts(packet, true) {
+            true => Transit::Cut(Duration::ZERO),
+            false => Transit::Arrive,
+        }
+    }
+
+    fn answer(&mut self, packet: &str) -> Transit {
+        match self.cuts(packet, false) {
+            true => Transit::Cut(Duration::ZERO),
+            false => Transit::Arrive,
+        }
+    }
+}
+
+/// The channel stopped and asked whether it took effect, although it had not been sent.
+#[tokio::test(start_paused = true)]
+async fn a_statement_that_was_not_sent_is_not_in_doubt() {
+    let world = world_of_definitions();
+    let oracle = Oracle::new(Arc::clone(&world.history), true);
+    let server = Server::new(TARGET, 0, CutBeforeStatements::default(), oracle);
+    server.provision(&TABLES);
+    let settings = world.statements_by(false);
+    daemon::run(&server, &world.history, "one", &settings).await.expect("applied");
+    let applied = server.with_state(oracle::applied);
+    assert_eq!(applied, Some(world.history.transactions.len()));
+}
+
 /// Returns a world with some definitions, and nothing that needs GTIDs on the target.
 fn world_of_definitions() -> World {
     let fits = |world: &World| definitions(&world.history) > 3 && !world.settings.has_branches;

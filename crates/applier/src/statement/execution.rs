@@ -33,7 +33,7 @@ const IGNORED_CHECKS: &str = "it has a CHECK clause, which the source, older tha
 /// many seconds for locks on tables.
 ///
 /// Returns the error with which it ended on the source, if it did not end so here. Histograms are left to servers
-/// that have them.
+/// that have them. `sent` tells whether the target may have got a part of it.
 ///
 /// # Errors
 /// Errors of the target; [`Error::Unsupported`] for a statement that it would not repeat as it was.
@@ -41,8 +41,9 @@ pub(super) async fn execute(
     session: &mut Session,
     group: &Arc<Group>,
     statement: &SourceStatement,
-    mut rows: RowExecutor,
+    rows: RowExecutor,
     patience: u32,
+    sent: &mut bool,
 ) -> Result<Option<u16>> {
     let vendor = session.vendor();
     if vendor != Vendor::MySql && statement.is_of_histograms() {
@@ -50,32 +51,7 @@ pub(super) async fn execute(
     }
     may_run(session.server(), statement, &rows)?;
     warn_of_numbers(session, statement).await?;
-    if statement.has_rows() {
-        // Before gtid_next is set below, because it leaves AUTOMATIC there.
-        rows = ready_for_rows(session, group, statement, rows).await?;
-    }
-    if statement.xid.is_some() {
-        detach_on_prepare(session, statement).await?;
-    }
-    use_database(session, &statement.database).await?;
-    let context = match vendor {
-        Vendor::MySql => mysql_context(session, statement).await?,
-        Vendor::MySql57 => mysql57_context(session, statement).await?,
-        Vendor::MariaDb => mariadb_context(session, statement).await?,
-    };
-    let mut settings = vec![format!("lock_wait_timeout={patience}")];
-    let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
-    if let Some(header) = header.filter(|_| statement.under_gtid) {
-        settings.push(match vendor {
-            Vendor::MySql57 => as_source::gtid_next(&header.gtid),
-            Vendor::MySql | Vendor::MariaDb => as_source::identity(header),
-        });
-    }
-    // The SQL executor writes values in the session that it set up, in UTC and UTF-8.
-    if !statement.has_rows() || rows.takes_row_images() {
-        settings.push(context);
-    }
-    session.run(format!("SET SESSION {}", settings.join(", "))).await?;
+    let mut rows = enter(session, group, statement, rows, patience).await?;
     let mut steps = Steps::as_logged(group, rows.step_bytes(session));
     // XA END and XA ROLLBACK make sense only once XA START has succeeded.
     let mut begun = false;
@@ -87,6 +63,7 @@ pub(super) async fn execute(
             }
             (step, _) => step,
         };
+        *sent = true;
         match run(session, &mut rows, step).await {
             Ok(()) => begun = true,
             Err(error)
@@ -117,6 +94,43 @@ pub(super) async fn execute(
 /// Returns true for the statements that a source logs around one that empties a table.
 fn is_frame(statement: &[u8]) -> bool {
     matches!(statement, b"BEGIN" | b"COMMIT")
+}
+
+/// Makes the session like the source's, and ready for the rows of the statement. Returns who executes these.
+async fn enter(
+    session: &mut Session,
+    group: &Arc<Group>,
+    statement: &SourceStatement,
+    mut rows: RowExecutor,
+    patience: u32,
+) -> Result<RowExecutor> {
+    if statement.has_rows() {
+        // Before gtid_next is set below, because it leaves AUTOMATIC there.
+        rows = ready_for_rows(session, group, statement, rows).await?;
+    }
+    if statement.xid.is_some() {
+        detach_on_prepare(session, statement).await?;
+    }
+    use_database(session, &statement.database).await?;
+    let context = match session.vendor() {
+        Vendor::MySql => mysql_context(session, statement).await?,
+        Vendor::MySql57 => mysql57_context(session, statement).await?,
+        Vendor::MariaDb => mariadb_context(session, statement).await?,
+    };
+    let mut settings = vec![format!("lock_wait_timeout={patience}")];
+    let header = group.transactions.first().map(|transaction| &transaction.relayed.header);
+    if let Some(header) = header.filter(|_| statement.under_gtid) {
+        settings.push(match session.vendor() {
+            Vendor::MySql57 => as_source::gtid_next(&header.gtid),
+            Vendor::MySql | Vendor::MariaDb => as_source::identity(header),
+        });
+    }
+    // The SQL executor writes values in the session that it set up, in UTC and UTF-8.
+    if !statement.has_rows() || rows.takes_row_images() {
+        settings.push(context);
+    }
+    session.run(format!("SET SESSION {}", settings.join(", "))).await?;
+    Ok(rows)
 }
 
 /// Refuses a statement that would do something else here, or nothing.

@@ -282,6 +282,7 @@ impl StatementExecutor {
         if attempts.effect == Effect::Nothing {
             keeper.session().run(intent::withdraw(&self.parts.options.channel)).await?;
             attempts.effect = Effect::Unknown;
+            self.parts.status.may_interrupt_statement(!attempts.is_decided());
         }
         if attempts.effect == Effect::Unknown {
             match group.verdict() {

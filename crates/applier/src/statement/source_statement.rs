@@ -40,6 +40,9 @@ pub(super) struct SourceStatement {
     pub(super) refusal: Option<String>,
 }
 
+/// First words of statements that may be executed again: they change no content and no definition.
+const REPEATABLE: [&str; 4] = ["ANALYZE", "CHECK", "OPTIMIZE", "REPAIR"];
+
 /// The first version that makes foreign keys of REFERENCES of columns.
 const FIRST_INLINE: u32 = 90_000;
 
@@ -58,6 +61,12 @@ impl SourceStatement {
     pub(super) fn numbered_table(&self) -> Option<(String, String)> {
         let table = text::numbered_table(&self.judged, &self.context)?;
         Some((table.schema.unwrap_or_else(|| self.database.clone()), table.name))
+    }
+
+    /// It does no harm if it is executed twice.
+    pub(super) fn is_repeatable(&self) -> bool {
+        let first = self.words.split(' ').next().unwrap_or_default();
+        self.kind == Statement::Ddl && REPEATABLE.contains(&first)
     }
 
     /// Rows follow it in the same transaction.
@@ -196,6 +205,21 @@ mod tests {
         let events = [query_event("d", statement)];
         logged.relayed = relayed_events(1, &Arc::new(format_description()), &events);
         read(&group_of(logged), &CollationMap::default(), true).expect("readable")
+    }
+
+    #[test]
+    fn only_maintenance_may_be_executed_twice() {
+        for (expected, statement) in [
+            (true, "OPTIMIZE TABLE t"),
+            (true, "analyze /* c */ table t"),
+            (true, "REPAIR TABLE t"),
+            (true, "CHECK TABLE t"),
+            (false, "ALTER TABLE t CHECK PARTITION p"),
+            (false, "TRUNCATE TABLE t"),
+            (false, "CREATE TABLE IF NOT EXISTS t (a INT)"),
+        ] {
+            assert_eq!(read_of(statement).is_repeatable(), expected, "{statement}");
+        }
     }
 
     #[test]
