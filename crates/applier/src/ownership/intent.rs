@@ -141,8 +141,8 @@ pub(crate) async fn find(
     }
 }
 
-/// As [`find`], for a statement whose GTID a server that [`records_late`] does not have. As long as the server has not
-/// restarted, the statement had no effect. Its session has ended, because the lock is ours.
+/// Returns the state as [`find`], for a statement whose GTID a server that [`records_late`] does not have. As long as the
+/// server has not restarted, the statement had no effect. Its session has ended, because the lock is ours.
 pub(crate) async fn find_unrecorded(
     session: &mut Session,
     channel: &str,
@@ -179,7 +179,7 @@ pub(crate) fn announce(channel: &str, gtid: &str) -> String {
     )
 }
 
-/// As [`announce`], on a server that [`records_late`].
+/// Returns the statement of [`announce`], on a server that [`records_late`].
 pub(crate) async fn announce_with_start(
     session: &mut Session,
     channel: &str,
@@ -209,7 +209,7 @@ mod tests {
             (Some(1000), 1001, true),
             (Some(1001), 1000, true),
             (Some(1000), 1003, false),
-            // Its clock was behind when it started again.
+            // Its clock was slow when it started again.
             (Some(1000), 400, false),
             (None, 1000, false),
         ] {

@@ -52,18 +52,18 @@ impl SourceStatement {
         differences::objection(&self.judged, &self.context, target)
     }
 
-    /// It changes nothing but what MySQL 8.0 or newer keeps beside the contents.
+    /// Returns true if it changes only what MySQL 8.0 or newer keeps beside the contents.
     pub(super) fn is_of_histograms(&self) -> bool {
         text::is_of_histograms(&self.judged, &self.context)
     }
 
-    /// The schema and the name of a table to which it adds a column that numbers the rows.
+    /// Returns the schema and the name of a table to which it adds a column that numbers the rows.
     pub(super) fn numbered_table(&self) -> Option<(String, String)> {
         let table = text::numbered_table(&self.judged, &self.context)?;
         Some((table.schema.unwrap_or_else(|| self.database.clone()), table.name))
     }
 
-    /// It does no harm if it is executed twice.
+    /// Returns true if it does no harm to execute it twice.
     pub(super) fn is_repeatable(&self) -> bool {
         let first = self.words.split(' ').next().unwrap_or_default();
         self.kind == Statement::Ddl && REPEATABLE.contains(&first)

@@ -224,7 +224,7 @@ impl Supervisor {
 
     /// Returns true while an operator keeps the channel from applying.
     pub(crate) fn is_held(&self) -> bool {
-        self.controls.paused().is_some() || self.watch.phase() == Phase::Stopped
+        self.controls.paused().is_some() || self.watch.present_phase() == Phase::Stopped
     }
 
     /// Begins to record a timeline; `None` while another client records one.

@@ -277,7 +277,7 @@ impl Watch {
         }
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn present_phase(&self) -> Phase {
         self.shared.inner.lock().stage.phase
     }
 

@@ -1,6 +1,6 @@
 //! The receiver of a channel's events: conversion of `[channel.notify]`.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::path::PathBuf;
 use std::time::Duration;
 

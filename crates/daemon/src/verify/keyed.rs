@@ -146,8 +146,8 @@ async fn is_beyond_copies(
         return Ok(false);
     };
     let (table, found) = (sql.source.name(), sql.source.one_of(key));
-    let rows = servers.source.values(&format!("SELECT 1 FROM {table} WHERE {found}{conditions}"));
-    Ok(!rows.await?.is_empty())
+    let query = format!("SELECT 1 FROM {table} WHERE {found}{conditions}");
+    Ok(!servers.source.values(&query).await?.is_empty())
 }
 
 /// Returns the condition that a JSON value has another digest than the value that its text stands for; `None` for a

@@ -12,7 +12,7 @@ use super::tokens::{leading, tokens};
 
 /// Account management counts as a change of these tables of schema `mysql`, in this order
 /// (<https://dev.mysql.com/doc/refman/en/grant-tables.html>).
-pub(super) const GRANT_TABLES: [&str; 10] = [
+const GRANT_TABLES: [&str; 10] = [
     "user",
     "db",
     "tables_priv",
@@ -38,6 +38,11 @@ impl Filters {
     /// Returns true if rows of this table are account management that is left out.
     pub(crate) fn leaves_out_accounts_of(&self, schema: &str, table: &str) -> bool {
         !self.rules.accounts && is_grant_table(schema, table)
+    }
+
+    /// Returns true if the table rules let account management pass.
+    pub(super) fn accounts_ok(&self) -> bool {
+        self.rules.tables_ok(GRANT_TABLES.map(|table| ("mysql", table)))
     }
 
     /// Decides about a statement that is account management and left out; `None` for other statements.

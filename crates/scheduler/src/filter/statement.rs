@@ -2,7 +2,6 @@ use csa_provider::binlog::QueryEvent;
 use csa_provider::sql_text::{Dialect, Token};
 
 use super::Filters;
-use super::accounts::GRANT_TABLES;
 use super::objects::{
     Name, Object, is_about_instance, is_about_privileges, is_about_temporary_tables, is_flushing,
     may_use_temporary_table, object, qualifiers,
@@ -238,10 +237,6 @@ impl Filters {
                 from.find(|from| !from.is_ascii()).cloned()
             }
         })
-    }
-
-    fn accounts_ok(&self) -> bool {
-        self.rules.tables_ok(GRANT_TABLES.map(|table| ("mysql", table)))
     }
 
     fn table_named(&self, table: &Name, database: &str) -> bool {

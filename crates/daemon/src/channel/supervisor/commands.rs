@@ -38,7 +38,7 @@ impl Supervisor {
             return Err(self.not_running("restart it first"));
         }
         let is_paused = paused.is_some();
-        if is_paused && self.watch.phase() == Phase::Standby {
+        if is_paused && self.watch.present_phase() == Phase::Standby {
             return Err(self.not_running("pause it on the daemon that has it"));
         }
         self.controls.set_paused(paused);
