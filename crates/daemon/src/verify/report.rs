@@ -289,7 +289,7 @@ mod tests {
         let found = table(Some("id"), &["id=5"], None).copy_command("c", true);
         assert_eq!(found.as_deref(), Some(statements));
         // A copy helps some of the rows, or none.
-        let mut json = table(&["id=5", "id=7"], None);
+        let mut json = table(Some("id"), &["id=5", "id=7"], None);
         json.beyond_copies = 1;
         assert_eq!(json.copy_command("c", false), Some(format!("{whole} --range 5..7")));
         json.beyond_copies = 2;
