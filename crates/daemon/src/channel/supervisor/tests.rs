@@ -204,6 +204,7 @@ async fn a_pause_ends_where_another_daemon_has_the_channel() {
     pause().await.expect("it has the channel again");
     channel.give_away(Duration::ZERO).await;
     assert!(!is_paused(), "it would come back with the channel");
+    channel.watch.starting(&channel.settings());
     channel.watch.stopped("stopped on request");
     assert!(channel.is_held());
 }
