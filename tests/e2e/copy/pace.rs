@@ -117,7 +117,8 @@ async fn json_with_types_that_no_text_has_is_not_advised_to_be_copied() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, j JSON)").await;
     source.exec("INSERT INTO d.t VALUES (1, JSON_OBJECT('p', 12.50)), (2, '{\"p\": 1}')").await;
-    let daemon = copying_first(&source, &target).set("verify.every", "1h").start();
+    let daemon = copying_first(&source, &target).set("verify.every", "1h").build();
+    daemon.start_again();
     let text = is_compared(&daemon, "different").await["text"].to_string();
     assert!(text.contains("d.t: csa-daemon verify") && text.contains("the JSON has"), "{text}");
     assert!(!text.contains("csa-daemon copy"), "{text}");

@@ -106,8 +106,8 @@ async fn a_test_event_shows_whether_events_arrive() {
 /// Root sees a daemon of another user; who may not give files away is that user.
 fn another_user_is_warned(daemon: &Daemon) {
     let files = std::fs::read_dir(daemon.state_dir()).expect("a folder");
-    let paths = files.map(|entry| entry.expect("an entry").path());
-    let token = paths.into_iter().find(|path| path.extension().is_some_and(|of| of == "token"));
+    let mut paths = files.map(|entry| entry.expect("an entry").path());
+    let token = paths.find(|path| path.extension().is_some_and(|of| of == "token"));
     if chown(token.expect("a token"), Some(65534), None).is_ok() {
         let said = daemon.commanded(&["check", "--notify"]);
         assert!(said.contains("warning: --notify: "), "{said}");

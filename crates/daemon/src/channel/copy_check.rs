@@ -107,7 +107,7 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
 
 fn view(channel: &str, report: &VerifyReport, takes_copies: bool) -> CopyCheckView {
     let worst = report.outcome();
-    let differing = || report.tables.iter().filter(|table| table.outcome == worst);
+    let differing = || report.tables.iter().filter(move |table| table.outcome == worst);
     let names: Vec<String> = differing().map(|table| table.table.to_string()).collect();
     let shown = match names.split_at_checked(SHOWN) {
         Some((first, rest)) if !rest.is_empty() => {
