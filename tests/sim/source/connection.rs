@@ -114,6 +114,7 @@ impl Connection<'_> {
             "SELECT CONCAT(@@GLOBAL.binlog_format, ' ', @@GLOBAL.server_id)" => {
                 self.value("ROW 1").await
             }
+            "SELECT @@GLOBAL.log_replica_updates" => self.value("1").await,
             // Commits take no time.
             "SELECT @@GLOBAL.gtid_owned" => self.value("").await,
             text if text.starts_with("SELECT TIMESTAMPDIFF(MICROSECOND") => {

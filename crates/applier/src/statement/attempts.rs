@@ -32,7 +32,7 @@ impl Attempts {
         }
     }
 
-    /// Returns true if only the channel's own tables are still to be written, and the next start would not know that, or
+    /// Returns true if only the channel's own tables are still to be written, and the next start may not know that, or
     /// not all of it. So a lock that is in the way is waited for, also by a stop.
     pub(super) fn is_decided(&self) -> bool {
         self.effect != Effect::Unknown || self.missing.is_some()

@@ -50,7 +50,8 @@ pub(super) async fn execute(
         return Ok(None);
     }
     may_run(session.server(), statement, &rows)?;
-    warn_of_numbers(session, statement).await?;
+    // Asked before the new column is a key itself.
+    let numbered = numbered_without_key(session, statement).await?;
     let mut rows = enter(session, group, statement, rows, patience).await?;
     let mut steps = Steps::as_logged(group, rows.step_bytes(session));
     // XA END and XA ROLLBACK make sense only once XA START has succeeded.
@@ -87,6 +88,14 @@ pub(super) async fn execute(
                 return Err(error);
             }
         }
+    }
+    if let Some(table) = numbered {
+        warn!(
+            gtid = %statement.gtid,
+            "a new AUTO_INCREMENT column numbers the rows of {table}, which had no primary key: the target may have \
+             numbered them in another order than the source; compare the table (csa-daemon verify), and copy it \
+             again where it differs"
+        );
     }
     Ok(missing)
 }
@@ -156,10 +165,13 @@ fn may_run(server: &ReachedServer, statement: &SourceStatement, rows: &RowExecut
     Ok(())
 }
 
-/// Warns of a new column that numbers rows in the target's own order. From then on the number is the key of a row, so
-/// another order of the same rows shows in no error.
-async fn warn_of_numbers(session: &mut Session, statement: &SourceStatement) -> Result<()> {
-    let Some((schema, table)) = statement.numbered_table() else { return Ok(()) };
+/// Returns the table to which the statement adds a column that numbers its rows in the target's own order. From then on
+/// the number is the key of a row, so another order of the same rows shows in no error.
+async fn numbered_without_key(
+    session: &mut Session,
+    statement: &SourceStatement,
+) -> Result<Option<String>> {
+    let Some((schema, table)) = statement.numbered_table() else { return Ok(None) };
     // The rows are in the order of such a key, on both servers.
     let keys = format!(
         "SELECT index_name FROM information_schema.statistics \
@@ -168,15 +180,8 @@ async fn warn_of_numbers(session: &mut Session, statement: &SourceStatement) -> 
         quote(&schema),
         quote(&table)
     );
-    if session.rows::<String>(&keys).await?.is_empty() {
-        warn!(
-            gtid = %statement.gtid,
-            "a new AUTO_INCREMENT column numbers the rows of {schema}.{table}, which has no primary key: the target \
-             may number them in another order than the source; compare the table (csa-daemon verify), and copy it \
-             again where it differs"
-        );
-    }
-    Ok(())
+    let has_key = !session.rows::<String>(&keys).await?.is_empty();
+    Ok((!has_key).then(|| format!("{schema}.{table}")))
 }
 
 /// It is logged with its error because it has changed something.

@@ -327,9 +327,11 @@ impl StatementExecutor {
             never = progress::follow(&self.parts.target, connection, &self.parts.status) => match never {},
         };
         attempts.note(&outcome);
-        if sent && !outcome.as_ref().is_err_and(is_answer) {
-            attempts.effect = Effect::Unknown;
-        }
+        attempts.effect = match &outcome {
+            Ok(_) => Effect::Whole,
+            Err(error) if sent && !is_answer(error) => Effect::Unknown,
+            Err(_) => Effect::Nothing,
+        };
         leave(session, under_gtid).await?;
         if let Err(error) = outcome {
             // `leave` succeeded, so the server still answers: the statement failed and had no effect.
@@ -338,7 +340,6 @@ impl StatementExecutor {
             attempts.effect = Effect::Unknown;
             return Err(Failure::Statement(error));
         }
-        attempts.effect = Effect::Whole;
         Ok(())
     }
 }

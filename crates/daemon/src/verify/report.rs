@@ -152,7 +152,8 @@ impl TableReport {
 
     /// Returns true if a copy would make none of the rows that differ equal.
     pub(crate) fn is_beyond_copies(&self) -> bool {
-        self.beyond_copies > 0 && self.beyond_copies == self.differences.len() as u64
+        let has_more = self.left_out.is_some();
+        !has_more && self.beyond_copies > 0 && self.beyond_copies == self.differences.len() as u64
     }
 
     /// Returns the command that copies the rows that differ again; `None` where a copy would not help. It names a range
@@ -293,6 +294,9 @@ mod tests {
         json.beyond_copies = 1;
         assert_eq!(json.copy_command("c", false), Some(format!("{whole} --range 5..7")));
         json.beyond_copies = 2;
+        json.left_out = Some("the rest".to_owned());
+        assert_eq!(json.copy_command("c", false), Some(whole.to_owned()), "the rest may need it");
+        json.left_out = None;
         assert_eq!(json.copy_command("c", false), None);
         assert_eq!(json.copy_command("c", true), None);
         assert!(json.to_string().contains("2 of these rows can't be copied: the JSON"), "{json}");

@@ -78,7 +78,7 @@ pub enum Upstream {
 
 impl Upstream {
     /// Asks a server for its replication channels, in the ways that different privileges permit.
-    async fn read<S: Ask + Send>(session: &mut S, version: &Version) -> Self {
+    pub(crate) async fn read<S: Ask + Send>(session: &mut S, version: &Version) -> Self {
         let status = match version.numbers() >= [8, 0, 22] {
             true => "SHOW REPLICA STATUS",
             false => "SHOW SLAVE STATUS",

@@ -6,7 +6,7 @@ use csa_provider::binlog::QueryEvent;
 use csa_provider::sql_text::Dialect;
 
 use super::Filters;
-use super::objects::{Object, is_about_accounts, object};
+use super::objects::{Object, is_about_accounts, is_maintenance, object};
 use super::statement::{StatementVerdict, refuse};
 use super::tokens::{leading, tokens};
 
@@ -67,6 +67,8 @@ impl Filters {
         match of_accounts.count() {
             0 => None,
             all if all == tables.len() => Some(StatementVerdict::LeaveOutAccounts),
+            // Such as `mysqlcheck --optimize` sends for schema mysql.
+            _ if is_maintenance(&tokens) => Some(StatementVerdict::LeaveOutAccounts),
             _ => Some(refuse(
                 "the statement changes tables that hold accounts, which are left out \
                  (replicate_accounts = false), and others",

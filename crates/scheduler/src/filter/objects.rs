@@ -95,6 +95,12 @@ pub(super) fn is_about_instance(leading: &[Token<'_>]) -> bool {
     matches!(leading, [verb, what, ..] if verb.is("ALTER") && what.is("INSTANCE"))
 }
 
+/// Returns true if a statement that begins with these words maintains tables, and changes nothing in them.
+pub(super) fn is_maintenance(leading: &[Token<'_>]) -> bool {
+    let verbs = ["ANALYZE", "CHECK", "OPTIMIZE", "REPAIR"];
+    leading.first().is_some_and(|verb| verbs.iter().any(|one| verb.is(one)))
+}
+
 /// Returns true if a FLUSH that begins with these words makes its server read the grant tables again.
 pub(super) fn is_about_privileges(flush: &[Token<'_>]) -> bool {
     let Some((_, options)) = flush.split_first() else { return false };

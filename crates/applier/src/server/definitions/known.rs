@@ -83,7 +83,8 @@ impl KnownDefinitions {
         self.definitions.clear();
         self.ahead.forget();
         self.references = None;
-        // Numbers are given again: all groups that used the former ones are committed by now.
+        // Numbers are given again: all groups that used the former ones are committed by now, or the next transaction is
+        // set apart from them (`Admission::examine`).
         self.ids.clear();
     }
 }

@@ -104,6 +104,8 @@ pub(crate) struct FakeSource {
     pub(crate) purged: String,
     /// Its commits under way.
     pub(crate) owned: String,
+    /// It is a replica, and its binary log lacks what it applies.
+    pub(crate) leaves_out_applied: bool,
 }
 
 impl FakeSource {
@@ -117,6 +119,7 @@ impl FakeSource {
             executed: String::new(),
             purged: String::new(),
             owned: String::new(),
+            leaves_out_applied: false,
         }
     }
 
@@ -297,6 +300,10 @@ impl FakeSource {
             b"SELECT @@GLOBAL.gtid_purged" => self.purged.clone(),
             b"SELECT @@GLOBAL.gtid_owned" => self.owned.clone(),
             text if text == SETTINGS.as_bytes() => "ROW 1".to_owned(),
+            b"SELECT @@GLOBAL.log_replica_updates" | b"SELECT @@GLOBAL.log_slave_updates" => {
+                u8::from(!self.leaves_out_applied).to_string()
+            }
+            b"SHOW REPLICA STATUS" => "Waiting for source to send event".to_owned(),
             text if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
                 tokio::time::sleep(self.clock_after).await;
                 (now() + self.clock_ahead).to_string()

@@ -1,5 +1,7 @@
 //! Settings of an address that its server does not judge itself before it sends a stream.
 
+use crate::server::Version;
+use crate::server::facts::Upstream;
 use crate::server::link::LinkError;
 use crate::source::connection::{ConnectionError, SourceConnection};
 
@@ -8,8 +10,11 @@ pub(in crate::source) const SETTINGS: &str =
     "SELECT CONCAT(@@GLOBAL.binlog_format, ' ', @@GLOBAL.server_id)";
 const UNKNOWN_VARIABLE: u16 = 1193;
 
-/// Refuses an address that would send changes as statements, or is taken for this replica, where another one may
-/// serve. A start has warned of it.
+/// The first version that knows `log_replica_updates` by this name.
+const FIRST_REPLICA: [u32; 3] = [8, 0, 26];
+
+/// Refuses an address that would send changes as statements, or lacks what it applies as a replica, or is taken for
+/// this replica, where another one may serve. A start has warned of the first address only.
 pub(super) async fn check(
     connection: &mut SourceConnection,
     server_id: u32,
@@ -17,14 +22,32 @@ pub(super) async fn check(
     let settings = match connection.setting(SETTINGS).await {
         // A later server may have no other format.
         Err(ConnectionError::Link(LinkError::Server { code: UNKNOWN_VARIABLE, .. })) => {
-            return Ok(());
+            String::new()
         }
         other => other?,
     };
     match unfit(&settings, server_id) {
         Some(why) => Err(ConnectionError::Protocol(why)),
-        None => Ok(()),
+        None => logs_applied(connection).await,
     }
+}
+
+/// Refuses a replica whose binary log lacks what it applies: that would never arrive, and nothing would show it.
+async fn logs_applied(connection: &mut SourceConnection) -> Result<(), ConnectionError> {
+    let version = Version::parse(connection.server_version());
+    let name = match version.numbers() >= FIRST_REPLICA {
+        true => "log_replica_updates",
+        false => "log_slave_updates",
+    };
+    let is_on = connection.setting(&format!("SELECT @@GLOBAL.{name}")).await? == "1";
+    if is_on || Upstream::read(connection, &version).await != Upstream::Known {
+        return Ok(());
+    }
+    let option = name.replace('_', "-");
+    Err(ConnectionError::Protocol(format!(
+        "it is a replica with {name}=OFF, so what it applies is not in its binary log and would never arrive; start \
+         it with --{option}"
+    )))
 }
 
 fn unfit(settings: &str, server_id: u32) -> Option<String> {

@@ -65,6 +65,7 @@ fn account_management_is_left_out_unless_asked_for() {
         "ALTER TABLE mysql.user COMMENT 'x'",
         "TRUNCATE TABLE `mysql`.`db`",
         "DROP TABLE mysql.host, mysql.proxy_priv",
+        "OPTIMIZE TABLE mysql.db, mysql.engine_cost",
         "/*!50003 DROP USER u */",
     ] {
         assert_eq!(sign(&verdict(&cautious, "d", statement)), 'a', "{statement}");

@@ -165,3 +165,18 @@ async fn an_address_that_is_away_is_waited_for_while_the_other_can_not_continue(
     bench.eventually("a transaction", |view| view.transactions_total == 1).await;
     bench.stop().await;
 }
+
+/// Nothing would show that transactions of its own source are missing.
+#[tokio::test]
+async fn a_replica_that_does_not_log_what_it_applies_gives_its_turn_to_the_next() {
+    let (bench, other) = bench().await;
+    let mut unfit = bench.connection().await;
+    unfit.leaves_out_applied = true;
+    // Until it is left, which is no goodbye.
+    let asked = tokio::spawn(async move { unfit.accept_look().await });
+    let (mut source, _) = dump_at(&other, &bench).await;
+    send_transaction(&mut source, 1).await;
+    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
+    asked.abort();
+    bench.stop().await;
+}
