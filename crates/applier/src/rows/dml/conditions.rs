@@ -5,6 +5,7 @@ use std::sync::Arc;
 use csa_provider::binlog::{Field, JsonValue, ValueType};
 
 use super::conversion::{self, Strings};
+use super::fixed_point::is_beyond;
 use super::json::push_document;
 use super::literal::push_binary;
 use super::plan::{PlannedColumn, PlannedKey};
@@ -110,9 +111,20 @@ impl RowStatements<'_> {
                 let text: &[u8] = if negative { b"'-0'" } else { b"'0'" };
                 push(&[name, b" BETWEEN -0e0 AND 0e0 AND CONCAT(", name, b")=", text]);
             }
+            // The optimizer takes a number beyond the column's largest for one that no row has.
+            _ if self.is_beyond(column, bytes)? => push(&[name, b"+0e0=", &literal]),
             _ => push(&[name, b"=", &literal]),
         }
         Ok(())
+    }
+
+    fn is_beyond(&self, column: &PlannedColumn<'_>, bytes: &[u8]) -> Result<bool, Refusal> {
+        match column.target.target_type {
+            TargetType::Float(Some(fixed)) | TargetType::Double(Some(fixed)) => {
+                Ok(is_beyond(fixed, &self.read(column, bytes)?))
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Returns the bytes that the target's column has for a string.

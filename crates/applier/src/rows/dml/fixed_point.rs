@@ -7,11 +7,7 @@ use crate::server::definitions::table::FixedPoint;
 
 /// Returns the number to write so that such a column stores this value; `None` if it would store another one.
 pub(super) fn number_to_write(fixed: FixedPoint, value: &ColumnValue<'_>) -> Option<f64> {
-    let number = match value {
-        ColumnValue::Float(number) => f64::from(*number),
-        ColumnValue::Double(number) => *number,
-        _ => return None,
-    };
+    let number = number(value)?;
     let is_value = |other: f64| match value {
         ColumnValue::Float(number) => (other as f32).to_bits() == number.to_bits(),
         _ => other.to_bits() == number.to_bits(),
@@ -24,6 +20,19 @@ pub(super) fn number_to_write(fixed: FixedPoint, value: &ColumnValue<'_>) -> Opt
     // With as many digits as a DOUBLE has, rounding what was rounded may change the last bit.
     let near = [number, number.next_up(), number.next_down()];
     near.into_iter().find(|&near| is_value(rounded(fixed, near)))
+}
+
+/// Returns true if the nearest number to the largest of the column is beyond it, and is this value.
+pub(super) fn is_beyond(fixed: FixedPoint, value: &ColumnValue<'_>) -> bool {
+    number(value).is_some_and(|number| number.abs() > largest(fixed))
+}
+
+fn number(value: &ColumnValue<'_>) -> Option<f64> {
+    match value {
+        ColumnValue::Float(number) => Some(f64::from(*number)),
+        ColumnValue::Double(number) => Some(*number),
+        _ => None,
+    }
 }
 
 fn largest(fixed: FixedPoint) -> f64 {
@@ -60,6 +69,9 @@ mod tests {
         assert_eq!(float(8, 0, 1e8), Some(99_999_999.0));
         // The server refuses what is beyond.
         assert_eq!(float(7, 2, 1e6), Some(1e6));
+        let limit = FixedPoint { precision: 8, scale: 2 };
+        assert!(is_beyond(limit, &ColumnValue::Float(-1e6)));
+        assert!(!is_beyond(limit, &ColumnValue::Float(999_999.94)));
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl RowStatements<'_> {
         push_double(number, out).map_err(|what| self.refusal(column, codes::CONVERSION, what))
     }
 
-    fn read<'a>(
+    pub(super) fn read<'a>(
         &self,
         column: &PlannedColumn<'_>,
         bytes: &'a [u8],
