@@ -311,7 +311,7 @@ async fn made_whatever_happens(snapshot_limit: &str) {
         .set("applier.start_from", "copy")
         .set("copy.snapshot_limit", snapshot_limit)
         // The servers must die while rows are copied.
-        .set("copy.rows_per_second", 20_000)
+        .set("copy.rows_per_second", 8_000)
         .build();
     // A table that is made just before the snapshots is made by no later transaction.
     let opts = source.opts();

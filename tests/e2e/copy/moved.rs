@@ -8,16 +8,17 @@ use mysql_async::prelude::Queryable as _;
 use super::{copy_log, ends, ends_well, refused_with, start_copying};
 use crate::{DRAIN, wait_state};
 
-const STILL: [&str; 3] = [
-    "CREATE DATABASE d",
-    "CREATE TABLE d.still (id INT PRIMARY KEY, v INT, body CHAR(100))",
-    "SET SESSION cte_max_recursion_depth=1000000; INSERT INTO d.still \
-     WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i+1 FROM n WHERE i<80000) SELECT i, i % 7, 'still' FROM n; \
-     ANALYZE TABLE d.still",
-];
-
-async fn make_still(source: &Server) {
-    for statement in STILL {
+/// Makes a table of so many rows, which nobody changes.
+async fn make_still(source: &Server, rows: u32) {
+    let insert = format!(
+        "SET SESSION cte_max_recursion_depth=1000000; INSERT INTO d.still WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL \
+         SELECT i+1 FROM n WHERE i<{rows}) SELECT i, i % 7, 'still' FROM n; ANALYZE TABLE d.still"
+    );
+    for statement in [
+        "CREATE DATABASE d",
+        "CREATE TABLE d.still (id INT PRIMARY KEY, v INT, body CHAR(100))",
+        &insert,
+    ] {
         source.exec(statement).await;
     }
 }
@@ -34,11 +35,18 @@ async fn equals(source: &Server, daemon: &Daemon, target: &Server) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_table_is_copied_again_in_several_ranges() {
     let (source, target) = Server::pair(&[], &[]);
-    make_still(&source).await;
+    make_still(&source, 250_000).await;
     let daemon = Daemon::builder(&source, &target).start();
     daemon.wait_drained(&source, &target, DRAIN).await;
     target.exec("SET sql_log_bin=0; DELETE FROM d.still WHERE id % 3 = 0").await;
-    ends_well(start_copying(&daemon, &["--table", "d.still", "--lanes", "2"]), &daemon).await;
+    let copying = start_copying(&daemon, &["--table", "d.still", "--lanes", "2"]);
+    let mut conn = target.conn().await;
+    eventually("the table is divided", DRAIN, async || {
+        let ranges = "SELECT COUNT(*) > 1 FROM csa.copy_range";
+        conn.query_first::<u64, _>(ranges).await.ok().flatten() == Some(1)
+    })
+    .await;
+    ends_well(copying, &daemon).await;
     equals(&source, &daemon, &target).await;
 }
 
@@ -49,7 +57,7 @@ async fn a_copy_of_a_table_continues_where_the_channel_goes() {
     let (source, target) = Server::pair(&[], &[]);
     let load = LoadOptions { rows: 5_000, clients: 2, rate: Some(40.0), ..LoadOptions::default() };
     prepare(&source, &load).await;
-    make_still(&source).await;
+    make_still(&source, 80_000).await;
     let start = || {
         let builder = Daemon::builder(&source, &target).set("standby", true);
         builder.set("target.connect_retry", "100ms").set("target.connect_retry_max", "1s").start()
@@ -123,7 +131,7 @@ async fn a_fleet_continues_the_first_copy_of_a_daemon_that_died() {
     let (source, target) = Server::pair(&[], &[]);
     let load = LoadOptions { rows: 5_000, clients: 4, rate: Some(40.0), ..LoadOptions::default() };
     prepare(&source, &load).await;
-    make_still(&source).await;
+    make_still(&source, 80_000).await;
     let engine = Etcd::start();
     let join = |name: &str| {
         let builder = Daemon::builder(&source, &target).set("claims.engine", "etcd");

@@ -222,9 +222,11 @@ impl Supervisor {
         self.watch.is_taken()
     }
 
-    /// Returns true while an operator keeps the channel from applying.
+    /// Returns true while an operator keeps the channel from applying, or a command is under way that may do so.
     pub(crate) fn is_held(&self) -> bool {
-        self.controls.paused().is_some() || self.watch.present_phase() == Phase::Stopped
+        self.controls.paused().is_some()
+            || self.watch.present_phase() == Phase::Stopped
+            || self.state.try_lock().is_err()
     }
 
     /// Begins to record a timeline; `None` while another client records one.

@@ -51,7 +51,7 @@ pub(crate) use keys::{
     example, manual, reference, schema,
 };
 pub(crate) use moving::{Account, FenceMeans, MoveSettings};
-pub(crate) use notify::{Notify, Receiver, Webhook};
+pub(crate) use notify::{Notify, Receiver, Webhook, program};
 pub(crate) use replication::parse_until;
 pub(crate) use secrets::token;
 pub(crate) use settings::{ChannelSettings, Written, event_memory_limit};

@@ -109,7 +109,7 @@ fn checksum(of: impl Hash) -> String {
 }
 
 /// Returns the program of a command alone, also where somebody has written both as one text.
-fn program(command: &[String]) -> &str {
+pub(crate) fn program(command: &[String]) -> &str {
     command.first().and_then(|first| first.split(' ').next()).unwrap_or_default()
 }
 

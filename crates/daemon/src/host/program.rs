@@ -63,7 +63,11 @@ pub(crate) async fn run_program(
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("{program} can't be started: {error}"))?;
+        // The first word: somebody may have written a secret argument into the same text.
+        .map_err(|error| {
+            let name = program.split(' ').next().unwrap_or_default();
+            format!("{name} can't be started: {error}")
+        })?;
     let leader = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     let mut group = Group(leader);
     leader.into_iter().for_each(descriptors::restore_limit);

@@ -2,7 +2,7 @@
 
 use super::event::Event;
 use super::{command, webhook};
-use crate::config::{Notify, Receiver};
+use crate::config::{Notify, Receiver, program};
 
 /// Delivers an event within the time limit of an attempt. May be dropped anywhere: a command is killed then.
 ///
@@ -26,7 +26,7 @@ pub(crate) async fn deliver(notify: &Notify, event: &Event) -> Result<(), String
 pub(crate) fn name_of(notify: &Notify) -> String {
     match &notify.receiver {
         Receiver::None => "nobody".to_owned(),
-        Receiver::Command(arguments) => arguments.first().cloned().unwrap_or_default(),
+        Receiver::Command(arguments) => program(arguments).to_owned(),
         Receiver::Webhook(hook) => hook.server.clone(),
     }
 }
