@@ -57,6 +57,8 @@ pub(in crate::channel) struct Snapshot {
     pub(in crate::channel) paused: bool,
     pub(in crate::channel) throttled: bool,
     pub(in crate::channel) source_connected: bool,
+    /// The source had nothing else to send when it was last heard from.
+    pub(in crate::channel) source_idle: bool,
     pub(in crate::channel) target_connected: bool,
     /// Transactions received and not committed; unknown while the relay store is being searched.
     pub(in crate::channel) backlog: Option<u64>,
@@ -129,11 +131,14 @@ impl Snapshot {
 
     fn cause_of_idleness(&self) -> BottleneckCause {
         if self.relay_full {
-            BottleneckCause::Relay
-        } else if !self.source_connected || self.arrival_delay.is_some_and(|delay| delay > LATE) {
-            BottleneckCause::Network
-        } else {
+            return BottleneckCause::Relay;
+        }
+        // Once the source is idle, its last transaction may only have been old when the link was made.
+        let is_late = !self.source_idle && self.arrival_delay.is_some_and(|delay| delay > LATE);
+        if self.source_connected && !is_late {
             BottleneckCause::Source
+        } else {
+            BottleneckCause::Network
         }
     }
 }
@@ -224,6 +229,10 @@ mod tests {
             (idle.clone(), BottleneckCause::Source),
             (Snapshot { source_connected: false, ..idle.clone() }, BottleneckCause::Network),
             (Snapshot { arrival_delay: late, ..idle.clone() }, BottleneckCause::Network),
+            (
+                Snapshot { arrival_delay: late, source_idle: true, ..idle.clone() },
+                BottleneckCause::Source,
+            ),
             (Snapshot { relay_full: true, ..idle }, BottleneckCause::Relay),
             (Snapshot { locked: true, ..busy.clone() }, BottleneckCause::Locks),
             (Snapshot { throttled: true, ..busy.clone() }, BottleneckCause::Target),

@@ -85,6 +85,7 @@ impl Facts {
             paused: self.tuning.paused,
             throttled: applied.throttled,
             source_connected: progress.source.connected,
+            source_idle: progress.source.idle,
             target_connected: applied.target_connected,
             backlog: progress.backlog().map(|backlog| backlog.transactions),
             relay_full: progress.usage.waiting.is_some(),
