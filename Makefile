@@ -76,11 +76,13 @@ $(RELEASE_PROGRAMS)/installed: config/release/requirements.txt
 
 # Built with the tests in one go: alone, the programs have other features and all is compiled twice.
 # What runs the guides, the packages and the deployments as they are written is left to `test-deployments`.
+# Tests hand servers on to later ones; for each test its own, run `cargo test` or set this to nothing.
 TEST_TIMES := target/test-times
+REUSE_SERVERS ?= $(abspath target/test-servers)
 # Runs tests, and reports on them whatever the outcome.
 define RUN_TESTS
-@rm -f $(TEST_TIMES)
-@CSA_TEST_TIMES=$(abspath $(TEST_TIMES)) cargo test \
+@rm -f $(TEST_TIMES) $(REUSE_SERVERS)
+@export CSA_TEST_TIMES=$(abspath $(TEST_TIMES)) $(if $(REUSE_SERVERS),CSA_REUSE_SERVERS=$(REUSE_SERVERS)); cargo test \
 	--config 'target."cfg(all())".runner = "$(abspath tests/timed)"' --workspace --no-fail-fast $(1); \
 	status=$$?; tests/timed --report 10 $(TEST_TIMES); exit $$status
 endef

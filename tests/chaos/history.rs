@@ -22,7 +22,7 @@ pub(crate) struct History(Vec<Transaction>);
 
 /// Reads every binary log file of the server, which may be in use.
 pub(crate) fn of(server: &Server) -> History {
-    let entries = std::fs::read_dir(&server.data_directory).expect("the data directory");
+    let entries = std::fs::read_dir(server.data_directory()).expect("the data directory");
     let mut files: Vec<_> = entries
         .map(|entry| entry.expect("an entry").path())
         .filter(|path| {

@@ -135,7 +135,7 @@ async fn a_target_that_keeps_its_last_second_in_memory_is_killed_under_load() {
 
 /// Removes all binary logs of a server that was stopped.
 pub(crate) fn lose_binary_logs(server: &Server) {
-    let files = std::fs::read_dir(&server.data_directory).expect("the data directory");
+    let files = std::fs::read_dir(server.data_directory()).expect("the data directory");
     for file in files.map(|file| file.expect("a file")) {
         if file.file_name().to_string_lossy().starts_with("binlog.") {
             std::fs::remove_file(file.path()).expect("removing a binary log");

@@ -99,7 +99,7 @@ async fn closed_binary_log(server: &Server) -> PathBuf {
     let mut conn = server.conn().await;
     let files: Vec<mysql_async::Row> = conn.query("SHOW BINARY LOGS").await.expect("a list");
     let file: String = files[files.len() - 2].get(0).expect("a name");
-    server.data_directory.join(file)
+    server.data_directory().join(file)
 }
 
 /// Returns the offset and length of the last event of a type in a binary log file.

@@ -213,7 +213,7 @@ impl Purged {
         let all = logs(source).await;
         let (newest, before) = all.split_last().expect("a binary log");
         for log in before {
-            copy(source.data_directory.join(log), copies.path().join(log));
+            copy(source.data_directory().join(log), copies.path().join(log));
         }
         let purge = format!("PURGE BINARY LOGS TO '{newest}'");
         eventually("no dump reads them any more", PATIENCE, async || {
@@ -235,9 +235,9 @@ impl Purged {
                 .collect();
             names.sort();
             for name in &names {
-                copy(self.copies.path().join(name), source.data_directory.join(name));
+                copy(self.copies.path().join(name), source.data_directory().join(name));
             }
-            let index = source.data_directory.join("binlog.index");
+            let index = source.data_directory().join("binlog.index");
             let rest = std::fs::read_to_string(&index).expect("the index");
             let lines: String = names.iter().map(|name| format!("./{name}\n")).collect();
             std::fs::write(&index, lines + &rest).expect("writing the index");

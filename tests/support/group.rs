@@ -47,7 +47,7 @@ impl Group {
 
     #[track_caller]
     fn script(&self, command: &str, member: &Server) {
-        let folder = member.data_directory.ancestors().nth(2).unwrap_or(Path::new("/"));
+        let folder = member.data_directory().ancestors().nth(2).unwrap_or(Path::new("/"));
         if let Err(why) = run_script(&Self::script_path(), folder, &[command, &member.name]) {
             panic!("{why}");
         }

@@ -19,6 +19,8 @@ mod mount;
 mod openapi;
 mod prometheus;
 mod proxy;
+mod reset;
+mod reuse;
 mod scratch;
 mod server;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mysql_async::prelude::{FromValue, Queryable};
 use mysql_async::{Conn, Opts, OptsBuilder};
 
+use crate::reuse::{self, Lent};
 use crate::scratch;
 
 /// Options of a test's server: smaller than by default is whatever its start writes or clears, and no memory is
@@ -36,11 +37,13 @@ pub struct Server {
     /// On 127.0.0.1; it is also the `server_id`.
     pub port: u16,
     pub socket: PathBuf,
-    pub data_directory: PathBuf,
+    data_directory: PathBuf,
     /// The error log of mysqld.
     pub log: PathBuf,
     /// The script's folder, in which it and its data are.
     folder: PathBuf,
+    /// Present while another test may use it again.
+    pub(crate) lent: Option<Lent>,
 }
 
 impl Server {
@@ -51,7 +54,7 @@ impl Server {
     #[track_caller]
     #[must_use]
     pub fn start(name: &str, options: &[&str]) -> Self {
-        Self::start_kind(name, &[], options)
+        reuse::take_or(options, || Self::start_kind(name, &[], options))
     }
 
     /// Starts a server whose data is on a disk, for tests in which a commit has to take its time.
@@ -129,6 +132,21 @@ impl Server {
             log: field("LOG").into(),
             name: field("NAME").to_owned(),
             folder,
+            lent: None,
+        }
+    }
+
+    /// Returns the folder of the server's data, which it may have to itself from now on.
+    #[must_use]
+    pub fn data_directory(&self) -> &Path {
+        self.touch();
+        &self.data_directory
+    }
+
+    /// Keeps other tests from using this server.
+    fn touch(&self) {
+        if let Some(lent) = &self.lent {
+            lent.touch();
         }
     }
 
@@ -156,8 +174,17 @@ impl Server {
             // Both are joined before either's panic continues, so that neither server is left behind.
             let (source, target) = (source.join(), target.join());
             let rethrow = |panic| std::panic::resume_unwind(panic);
-            (source.unwrap_or_else(rethrow), target.unwrap_or_else(rethrow))
+            let both = (source.unwrap_or_else(rethrow), target.unwrap_or_else(rethrow));
+            (both.0.borrowed(), both.1.borrowed())
         })
+    }
+
+    /// Makes the calling thread the one at whose end nothing uses the server any more.
+    fn borrowed(mut self) -> Self {
+        if let Some(lent) = &mut self.lent {
+            lent.borrow();
+        }
+        self
     }
 
     /// Shuts it down cleanly.
@@ -258,6 +285,7 @@ impl Server {
 
     #[track_caller]
     fn script(&self, command: &str) {
+        self.touch();
         if let Err(message) = run_script(&Self::script_path(), &self.folder, &[command, &self.name])
         {
             panic!("{message}");
@@ -270,6 +298,7 @@ impl Server {
     /// If it does not run.
     #[must_use]
     pub fn pid(&self) -> u32 {
+        self.touch();
         let file = self.data_directory.with_file_name("mysqld.pid");
         let text = std::fs::read_to_string(&file)
             .unwrap_or_else(|error| panic!("{} does not run: {error}", self.name));
@@ -362,6 +391,23 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        let Some(lent) = self.lent.take() else { return self.destroy() };
+        let server = Self {
+            name: std::mem::take(&mut self.name),
+            socket: std::mem::take(&mut self.socket),
+            data_directory: std::mem::take(&mut self.data_directory),
+            log: std::mem::take(&mut self.log),
+            folder: std::mem::take(&mut self.folder),
+            port: self.port,
+            lent: None,
+        };
+        // One that is handed back is destroyed here.
+        let _ = reuse::give_back(server, lent);
+    }
+}
+
+impl Server {
+    fn destroy(&self) {
         if let Err(message) =
             run_script(&Self::script_path(), &self.folder, &["destroy", &self.name])
         {

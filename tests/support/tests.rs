@@ -132,6 +132,66 @@ async fn comparison_sees_definitions_and_accounts() {
     assert!(text.contains("grants of 'u'@'%':"), "{text}");
 }
 
+/// A server is used again by other tests only if nothing is left of the one before.
+#[tokio::test]
+async fn a_server_is_as_fresh_after_a_reset_or_is_not_used_again() {
+    let server = Server::start("reset", &[]);
+    let fresh = crate::reset::fingerprint(&server).expect("a server to look at");
+    let undone = [
+        "CREATE DATABASE `d``x`; CREATE TABLE `d``x`.t (id INT PRIMARY KEY)",
+        "CREATE USER u@'%' IDENTIFIED BY 'p'; GRANT ALL ON *.* TO u@'%'; CREATE ROLE r",
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1'",
+        "FLUSH BINARY LOGS",
+    ];
+    for statements in undone {
+        server.exec(statements).await;
+    }
+    let mut holder = server.conn().await;
+    holder.query_drop("BEGIN; INSERT INTO `d``x`.t VALUES (1)").await.expect("a row lock");
+    crate::reset::reset(&server, &fresh).expect("all is undone");
+    holder.query_drop("SELECT 1").await.expect_err("no session is left");
+    assert_eq!(server.gtid_executed().await, "");
+    mysql_async::Conn::new(server.opts_as("u", "p")).await.expect_err("the account is gone");
+
+    for (left, back, name) in CHANGES_TO_FIND {
+        server.exec(left).await;
+        let reason = crate::reset::reset(&server, &fresh).expect_err(left);
+        assert!(reason.starts_with(&format!("other {name}: ")), "{left}: {reason}");
+        server.exec(back).await;
+        crate::reset::reset(&server, &fresh).expect(back);
+    }
+    // Its instruments stay where they were.
+    server.exec("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'").await;
+    server.exec("UNINSTALL PLUGIN rpl_semi_sync_source").await;
+    let reason = crate::reset::reset(&server, &fresh).expect_err("a plugin");
+    assert!(reason.starts_with("other instruments: "), "{reason}");
+}
+
+/// A change, its undoing, and the name of the comparison that must show it.
+const CHANGES_TO_FIND: [(&str, &str, &str); 9] = [
+    ("SET GLOBAL lock_wait_timeout=7", "SET GLOBAL lock_wait_timeout=DEFAULT", "variables"),
+    ("SET PERSIST_ONLY sort_buffer_size=65536", "RESET PERSIST", "persisted variables"),
+    (
+        "ALTER USER csa@'%' WITH MAX_USER_CONNECTIONS 9",
+        "ALTER USER csa@'%' WITH MAX_USER_CONNECTIONS 0",
+        "accounts",
+    ),
+    (
+        "GRANT SELECT ON mysql.* TO repl@'%'",
+        "REVOKE SELECT ON mysql.* FROM repl@'%'",
+        "rights on schemata",
+    ),
+    ("XA START 'x'; XA END 'x'; XA PREPARE 'x'", "XA ROLLBACK 'x'", "branches"),
+    ("CREATE TABLE mysql.left_over (a INT)", "DROP TABLE mysql.left_over", "tables"),
+    ("CREATE TABLESPACE s ADD DATAFILE 's.ibd'", "DROP TABLESPACE s", "tablespaces"),
+    ("CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (HOST 'h')", "DROP SERVER s", "servers"),
+    (
+        "UPDATE performance_schema.setup_consumers SET ENABLED='YES' WHERE NAME='events_waits_current'",
+        "UPDATE performance_schema.setup_consumers SET ENABLED='NO' WHERE NAME='events_waits_current'",
+        "instruments",
+    ),
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn load_counts_what_it_commits_and_survives_a_restart() {
     let server = Server::start("load", &[]);

@@ -55,7 +55,7 @@ fn supervise(daemon: &Daemon) -> Option<std::process::ExitStatus> {
 /// Returns the command that opens a client on the server.
 fn client(server: &Server) -> String {
     let script = shown(&Server::script_path());
-    let folder = server.data_directory.ancestors().nth(2).unwrap_or(Path::new(""));
+    let folder = server.data_directory().ancestors().nth(2).unwrap_or(Path::new(""));
     // The folder in which the script looks by default.
     let folder = match folder.parent() == Some(&std::env::temp_dir()) {
         true => String::new(),

@@ -103,7 +103,7 @@ async fn statements_that_write_many_tables_or_files() {
 
 async fn many_tables_or_files(executor: &str) {
     let pair = Pair::start_with(executor, &["--binlog-row-event-max-size=256"], &[]).await;
-    let file = pair.source.data_directory.with_file_name("files").join("rows.txt");
+    let file = pair.source.data_directory().with_file_name("files").join("rows.txt");
     let rows: String = (0..3000).map(|n| format!("{n}\tname {n}\t\\N\n")).collect();
     std::fs::write(&file, rows).expect("writes the file");
     let load = |mode: &str, table: &str| {

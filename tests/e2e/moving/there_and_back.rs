@@ -104,7 +104,7 @@ async fn events_end_before_the_fence_of_the_old_server_is_lowered() {
     world.moved(&["--cut-over"]);
     world.a.exec("SET GLOBAL general_log = OFF").await;
     let file: String = world.a.value("SELECT @@GLOBAL.general_log_file").await;
-    let log = std::fs::read(world.a.data_directory.join(file)).expect("the general log");
+    let log = std::fs::read(world.a.data_directory().join(file)).expect("the general log");
     let log = String::from_utf8_lossy(&log);
     let at = |statement: &str| {
         log.find(statement).unwrap_or_else(|| panic!("{statement} is missing in {log}"))

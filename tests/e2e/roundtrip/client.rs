@@ -40,8 +40,8 @@ impl Shared {
         Self {
             seed,
             schema: Mutex::new(schema),
-            data_directory: source.data_directory.clone(),
-            target_data_directory: target.data_directory.clone(),
+            data_directory: source.data_directory().to_owned(),
+            target_data_directory: target.data_directory().to_owned(),
             target_log: target.log.clone(),
             branches: Mutex::default(),
             common: None,

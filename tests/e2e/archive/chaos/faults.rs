@@ -241,7 +241,7 @@ async fn reset_to(world: &mut World, alone: Duration) -> &'static str {
     }
     if is_other {
         block_in_place(|| world.source.stop());
-        std::fs::remove_file(world.source.data_directory.join("auto.cnf")).expect("removed");
+        std::fs::remove_file(world.source.data_directory().join("auto.cnf")).expect("removed");
         block_in_place(|| world.source.restart());
     }
     let source = "DROP DATABASE sbtest; DROP DATABASE other; RESET BINARY LOGS AND GTIDS";
