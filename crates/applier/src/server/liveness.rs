@@ -33,6 +33,9 @@ enum SessionLiveness {
     Lost,
 }
 
+/// The session's line of the process list: its command, and the seconds since the last one began.
+type Line = Option<(String, i64)>;
+
 /// Watches over one session.
 #[derive(Debug, Clone)]
 pub(crate) struct Liveness {
@@ -76,13 +79,11 @@ impl Liveness {
             };
             _way = None;
             patience = match asked {
-                Ok(Ok(SessionLiveness::Executes)) => limit,
-                Ok(Ok(SessionLiveness::Answered)) => {
+                Ok(Ok((SessionLiveness::Executes, _))) => limit,
+                Ok(Ok((SessionLiveness::Lost, line))) => return Err(self.silent(&lost(line))),
+                Ok(Ok((SessionLiveness::Answered, _))) => {
                     answered.get_or_insert_with(Instant::now);
                     AGAIN.min(limit / 2)
-                }
-                Ok(Ok(SessionLiveness::Lost)) => {
-                    return Err(self.silent("the server no longer executes anything for it"));
                 }
                 Ok(Err(error @ Error::Silent { .. })) => return Err(error),
                 // What stands between says nothing about the server.
@@ -106,7 +107,7 @@ impl Liveness {
     }
 
     /// Asks the server about the session, which was first seen to have answered at `answered`.
-    async fn ask(&self, answered: Option<Instant>) -> Result<SessionLiveness> {
+    async fn ask(&self, answered: Option<Instant>) -> Result<(SessionLiveness, Line)> {
         let mut link = self.target.connect().await?;
         let query = format!(
             "SELECT COMMAND, CAST(TIME AS SIGNED) FROM information_schema.PROCESSLIST WHERE ID={}",
@@ -129,8 +130,9 @@ impl Liveness {
         if let Some(why) = fault {
             return Err(self.silent(&why));
         }
-        let line = found.as_ref().map(|(command, seconds)| (command.as_str(), *seconds));
-        Ok(verdict(line, self.target.net_timeout, answered.map(|since| since.elapsed())))
+        let command = found.as_ref().map(|(command, _)| command.as_str());
+        let since_answer = answered.map(|since| since.elapsed());
+        Ok((verdict(command, self.target.net_timeout, since_answer), found))
     }
 
     pub(crate) fn silent(&self, why: &str) -> Error {
@@ -151,21 +153,28 @@ fn is_full(code: u16) -> bool {
     rule_of(code).is_some_and(|rule| rule.opening == Opening::Full)
 }
 
-/// Judges by the session's line of the process list: command and seconds; and by the time since it was
-/// seen to have answered, after which it does nothing until it is sent more. If it does, the server has
-/// restarted, and another session has its number.
+/// Says what the process list has of a session whose answer won't come.
+fn lost(line: Line) -> String {
+    let found = match line {
+        Some((command, seconds)) => format!("{command}, {seconds} s after its last command"),
+        None => "it is not in the process list".to_owned(),
+    };
+    format!("the server no longer executes anything for it ({found})")
+}
+
+/// Judges by the command in the session's line of the process list, and by the time since it was first seen to have
+/// answered. After that it does nothing until it is sent more; if it does, the server has restarted, and another
+/// session has its number. The seconds in the line say nothing: MySQL counts those of `Sleep` from the beginning of
+/// the command before.
 fn verdict(
-    line: Option<(&str, i64)>,
+    command: Option<&str>,
     net_timeout: Duration,
     since_answer: Option<Duration>,
 ) -> SessionLiveness {
-    let under_way = UNDER_WAY.min(net_timeout);
-    let is_due = since_answer.is_none_or(|since| since < under_way);
-    match line {
-        Some(("Sleep", seconds)) if seconds < under_way.as_secs() as i64 && is_due => {
-            SessionLiveness::Answered
-        }
-        None | Some(("Sleep" | "Killed", _)) => SessionLiveness::Lost,
+    let is_due = since_answer.is_none_or(|since| since < UNDER_WAY.min(net_timeout));
+    match command {
+        Some("Sleep") if is_due => SessionLiveness::Answered,
+        None | Some("Sleep" | "Killed") => SessionLiveness::Lost,
         Some(_) if since_answer.is_some() => SessionLiveness::Lost,
         Some(_) => SessionLiveness::Executes,
     }
@@ -177,28 +186,28 @@ mod tests {
 
     #[test]
     fn only_a_session_that_executes_is_waited_for() {
-        for (line, expected) in [
-            (Some(("Query", 7200)), SessionLiveness::Executes),
-            (Some(("Sleep", 0)), SessionLiveness::Answered),
-            (Some(("Sleep", 30)), SessionLiveness::Lost),
-            (Some(("Killed", 1)), SessionLiveness::Lost),
+        for (command, expected) in [
+            (Some("Query"), SessionLiveness::Executes),
+            (Some("Sleep"), SessionLiveness::Answered),
+            (Some("Killed"), SessionLiveness::Lost),
             (None, SessionLiveness::Lost),
         ] {
-            assert_eq!(verdict(line, Duration::from_secs(30), None), expected, "{line:?}");
+            assert_eq!(verdict(command, Duration::from_secs(30), None), expected, "{command:?}");
         }
     }
 
     /// After a restart another session can have the number, and use it all the time.
     #[test]
     fn a_session_that_has_answered_does_nothing_more() {
-        for (line, seconds, expected) in [
-            (("Sleep", 2), 2, SessionLiveness::Answered),
-            (("Sleep", 0), 4, SessionLiveness::Answered),
-            (("Sleep", 0), 6, SessionLiveness::Lost),
-            (("Query", 0), 2, SessionLiveness::Lost),
+        for (command, seconds, expected) in [
+            ("Sleep", 2, SessionLiveness::Answered),
+            ("Sleep", 4, SessionLiveness::Answered),
+            ("Sleep", 6, SessionLiveness::Lost),
+            ("Query", 2, SessionLiveness::Lost),
         ] {
             let since = Some(Duration::from_secs(seconds));
-            assert_eq!(verdict(Some(line), Duration::from_secs(30), since), expected, "{line:?}");
+            let judged = verdict(Some(command), Duration::from_secs(30), since);
+            assert_eq!(judged, expected, "{command} after {seconds} s");
         }
     }
 
@@ -212,8 +221,9 @@ mod tests {
             (0, 1, SessionLiveness::Answered),
             (1, 1, SessionLiveness::Lost),
         ] {
-            let judged = verdict(Some(("Sleep", seconds)), Duration::from_secs(net_timeout), None);
-            assert_eq!(judged, expected, "idle for {seconds} s, net_timeout {net_timeout} s");
+            let since = Some(Duration::from_secs(seconds));
+            let judged = verdict(Some("Sleep"), Duration::from_secs(net_timeout), since);
+            assert_eq!(judged, expected, "{seconds} s, net_timeout {net_timeout} s");
         }
     }
 }
