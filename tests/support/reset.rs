@@ -83,7 +83,7 @@ const LOOKS: [(&str, &str); 28] = [
 
 /// Forgets what was counted and remembered, and ends in no GTIDs. `FLUSH PRIVILEGES` empties the cache of passwords, so
 /// that the next login of each account is a whole one again.
-const FORGET: [&str; 8] = [
+const FORGET: [&str; 9] = [
     "FLUSH LOCAL STATUS",
     "FLUSH LOCAL PRIVILEGES",
     "TRUNCATE performance_schema.accounts",
@@ -91,6 +91,7 @@ const FORGET: [&str; 8] = [
     "TRUNCATE performance_schema.hosts",
     "TRUNCATE performance_schema.host_cache",
     "TRUNCATE performance_schema.events_statements_summary_by_digest",
+    "TRUNCATE performance_schema.events_errors_summary_global_by_error",
     "RESET BINARY LOGS AND GTIDS",
 ];
 
