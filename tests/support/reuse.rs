@@ -83,11 +83,11 @@ pub(crate) fn take_or(options: &[&str], start: impl FnOnce() -> Server) -> Serve
     server
 }
 
-/// Keeps the server until the test has ended, for another one. Hands it out again where that can't be.
-pub(crate) fn give_back(server: Server, lent: Lent) -> Result<(), Server> {
+/// Keeps the server until the test has ended, for another one. Returns it where that can't be.
+pub(crate) fn give_back(server: Server, lent: Lent) -> Option<Server> {
     if !lent.is_intact() {
         note("touched");
-        return Err(server);
+        return Some(server);
     }
     let mut server = Some((server, lent));
     let kept = GIVEN_BACK.try_with(|given| {
@@ -97,7 +97,7 @@ pub(crate) fn give_back(server: Server, lent: Lent) -> Result<(), Server> {
         }
     });
     let _ = kept;
-    server.map_or(Ok(()), |(server, _)| Err(server))
+    server.map(|(server, _)| server)
 }
 
 /// Servers of a test that has not ended.

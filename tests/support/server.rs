@@ -401,8 +401,8 @@ impl Drop for Server {
             port: self.port,
             lent: None,
         };
-        // One that is handed back is destroyed here.
-        let _ = reuse::give_back(server, lent);
+        // One that is returned is destroyed here.
+        drop(reuse::give_back(server, lent));
     }
 }
 
