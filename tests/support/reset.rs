@@ -11,7 +11,7 @@ use crate::Server;
 type Outcome<T> = Result<T, mysql_async::Error>;
 
 /// The state of a server, as rows of text by the name of the query that found them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Fingerprint(BTreeMap<&'static str, BTreeSet<String>>);
 
 /// The number of the first queries that ask for what [`clear`] doesn't change.

@@ -1,14 +1,14 @@
 //! Servers that a test gives back for tests that come later: a start takes more processor time than many a test does.
 //!
 //! Only where `CSA_REUSE_SERVERS` names a file (`make test` does that): what happens to each server is a line in it,
-//! and whoever set it removes the servers that are left (`mysql-sandbox sweep`). A server whose process, files or
-//! account settings a test has touched is not used again; [`crate::reset`] compares what it can see of the others.
+//! and whoever set it removes the servers that are left (`mysql-sandbox sweep`). A server whose process or files a
+//! test has touched is not used again; [`crate::reset`] compares what it can see of the others.
 
 use std::cell::RefCell;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use crate::Server;
@@ -20,6 +20,10 @@ const MOST_IDLE: usize = 6;
 const MOST_GIVEN_BACK: usize = 3;
 
 static IDLE: Mutex<Vec<(Server, Lent)>> = Mutex::new(Vec::new());
+
+fn idle() -> MutexGuard<'static, Vec<(Server, Lent)>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 thread_local! {
     static GIVEN_BACK: RefCell<GivenBack> = const { RefCell::new(GivenBack(Vec::new())) };
@@ -61,12 +65,12 @@ pub(crate) fn take_or(options: &[&str], start: impl FnOnce() -> Server) -> Serve
         return start();
     }
     let fits = |(_, lent): &(Server, Lent)| lent.options == options;
-    let idle = {
-        let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = {
+        let mut idle = idle();
         idle.iter().position(fits).map(|index| idle.remove(index))
     };
     let borrower = std::thread::current().id();
-    if let Some((mut server, lent)) = idle {
+    if let Some((mut server, lent)) = found {
         note("used again");
         server.lent = Some(Lent { borrower, ..lent });
         return server;
@@ -83,21 +87,18 @@ pub(crate) fn take_or(options: &[&str], start: impl FnOnce() -> Server) -> Serve
     server
 }
 
-/// Keeps the server until the test has ended, for another one. Returns it where that can't be.
-pub(crate) fn give_back(server: Server, lent: Lent) -> Option<Server> {
+/// Keeps the server until the test has ended, for another one. Where that can't be, it is dropped, and so destroyed.
+pub(crate) fn give_back(server: Server, lent: Lent) {
     if !lent.is_intact() {
-        note("touched");
-        return Some(server);
+        return note("touched");
     }
-    let mut server = Some((server, lent));
-    let kept = GIVEN_BACK.try_with(|given| {
+    // An error means that the thread is already past its end.
+    let _ = GIVEN_BACK.try_with(|given| {
         let given = &mut given.borrow_mut().0;
         if given.len() < MOST_GIVEN_BACK {
-            given.extend(server.take());
+            given.push((server, lent));
         }
     });
-    let _ = kept;
-    server.map(|(server, _)| server)
 }
 
 /// Servers of a test that has not ended.
@@ -117,7 +118,7 @@ fn make_idle((server, lent): (Server, Lent)) {
     if let Err(reason) = reset::reset(&server, &lent.fresh) {
         return note(&format!("not used again: {reason}"));
     }
-    let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut idle = idle();
     idle.push((server, lent));
     let superfluous = (idle.len() > MOST_IDLE).then(|| idle.remove(0));
     drop(idle);

@@ -391,23 +391,19 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let Some(lent) = self.lent.take() else { return self.destroy() };
-        let server = Self {
-            name: std::mem::take(&mut self.name),
-            socket: std::mem::take(&mut self.socket),
-            data_directory: std::mem::take(&mut self.data_directory),
-            log: std::mem::take(&mut self.log),
-            folder: std::mem::take(&mut self.folder),
-            port: self.port,
-            lent: None,
-        };
-        // One that is returned is destroyed here.
-        drop(reuse::give_back(server, lent));
-    }
-}
-
-impl Server {
-    fn destroy(&self) {
+        // Once it is not lent any more, its next drop destroys it.
+        if let Some(lent) = self.lent.take() {
+            let server = Self {
+                name: std::mem::take(&mut self.name),
+                socket: std::mem::take(&mut self.socket),
+                data_directory: std::mem::take(&mut self.data_directory),
+                log: std::mem::take(&mut self.log),
+                folder: std::mem::take(&mut self.folder),
+                port: self.port,
+                lent: None,
+            };
+            return reuse::give_back(server, lent);
+        }
         if let Err(message) =
             run_script(&Self::script_path(), &self.folder, &["destroy", &self.name])
         {
