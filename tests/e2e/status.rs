@@ -1,11 +1,14 @@
-//! `status` of one channel for people, `--max-lag` for monitors, and the state of a channel without room.
+//! `status` of one channel for people, its bottleneck and progress, `--max-lag` for monitors, and the state of a channel
+//! without room.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use csa_tests::{Daemon, Server, compare, eventually};
+use mysql_async::prelude::Queryable as _;
 use serde_json::Value;
 
+use crate::control::number;
 use crate::fleet::Site;
 use crate::{DRAIN, wait_state};
 
@@ -188,4 +191,101 @@ async fn bash_completes_channels_and_settings() {
     assert_eq!(completed(&["status", "t"]), "test");
     assert_eq!(completed(&["set", "worker"]), "worker_count");
     assert!(completed(&["status", "--ver"]).contains("--vertical"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_what_holds_a_channel_up_and_how_far_it_is() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, b LONGBLOB)").await;
+    source.exec("CREATE TABLE d.u (id INT PRIMARY KEY)").await;
+    // A transaction that is old when the daemon connects is no sign of a slow network.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let daemon =
+        Daemon::builder(&source, &target).set("applier.event_memory_limit", "64MiB").start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    eventually("idle", DRAIN, async || view(&daemon)["bottleneck"]["cause"] == "source").await;
+
+    // Somebody else's lock: of a row just inserted, which the server shows as the waiter's own, and of
+    // a row that was there.
+    let mut blocker = target.conn().await;
+    let insert = "INSERT INTO d.u VALUES (1)";
+    let (lock, delete) = ("SELECT * FROM d.u FOR UPDATE", "DELETE FROM d.u");
+    for (workers, held, wanted) in [(10_u64, insert, insert), (11, lock, delete)] {
+        blocker.query_drop("BEGIN").await.expect("begins");
+        blocker.query_drop(held).await.expect("locks");
+        source.exec(wanted).await;
+        eventually("a foreign lock", DRAIN, async || {
+            let view = view(&daemon);
+            view["bottleneck"]["cause"] == "locks"
+                && view["applier"]["lock_holders"] == serde_json::json!([blocker.id()])
+        })
+        .await;
+        // New workers start at once, although a worker holds its checkpoint row meanwhile.
+        daemon.commanded(&["set", "worker_count", &workers.to_string()]);
+        eventually("rows for new workers", Duration::from_secs(2), async || {
+            let rows: u64 = target.value("SELECT COUNT(*) FROM csa.checkpoint").await;
+            rows == workers
+        })
+        .await;
+        blocker.query_drop("ROLLBACK").await.expect("rolls back");
+        daemon.wait_drained(&source, &target, DRAIN).await;
+    }
+
+    // A statement, on the session for statements, waits for a metadata lock.
+    blocker.query_drop("BEGIN").await.expect("begins");
+    blocker.query_drop("SELECT * FROM d.u").await.expect("reads");
+    source.exec("ALTER TABLE d.u ADD COLUMN secret_name INT").await;
+    eventually("the statement", DRAIN, async || {
+        let statement = view(&daemon)["applier"]["statement"].clone();
+        statement["statement"] == "ALTER TABLE" && number(&statement, "seconds") > 1.0
+    })
+    .await;
+    // After `stop --now` the target drops it, and the channel can be taken again at once.
+    let altering = "SELECT COUNT(*) FROM performance_schema.processlist WHERE info LIKE 'ALTER%'";
+    assert_eq!(target.value::<u64>(altering).await, 1);
+    let started = Instant::now();
+    daemon.commanded(&["stop", "--now"]);
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    eventually("the target gives it up", Duration::from_secs(1), async || {
+        target.value::<u64>(altering).await == 0
+    })
+    .await;
+    daemon.commanded(&["restart"]);
+    eventually("the statement again", DRAIN, async || target.value::<u64>(altering).await == 1)
+        .await;
+    blocker.query_drop("ROLLBACK").await.expect("rolls back");
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    eventually("the statement is over", Duration::from_secs(2), async || {
+        view(&daemon)["applier"]["statement"].is_null()
+    })
+    .await;
+
+    // Progress inside one large transaction.
+    let rows = "WITH RECURSIVE n AS (SELECT 1 i UNION ALL SELECT i + 1 FROM n WHERE i < 100)";
+    source.exec(&format!("INSERT INTO d.t {rows} SELECT i, REPEAT('x', 1048576) FROM n")).await;
+    let executed = source.gtid_executed().await;
+    let mut progress = Vec::new();
+    eventually("the large transaction", DRAIN, async || {
+        let view = view(&daemon);
+        let worker = &view["applier"]["workers"][0];
+        if let Some(total) = worker["applying_bytes"].as_f64().filter(|&total| total > 1e8) {
+            progress.push(number(worker, "applied_bytes") / total);
+        }
+        view["applied_transaction_set"] == executed.as_str()
+    })
+    .await;
+    let inside = progress.iter().filter(|share| (0.05..0.95).contains(*share)).count();
+    assert!(inside > 0 && progress.is_sorted(), "{progress:?}");
+    compare(&source, &target).await;
+
+    // The printed status agrees.
+    let table = daemon.commanded(&["status"]);
+    assert!(table.contains("HELD UP BY") && table.contains("running"), "{table}");
+    let list = daemon.commanded(&["status", "--vertical"]);
+    for line in ["1. channel", "channel_name: test", "applier.service_state: ON"] {
+        assert!(list.contains(line), "{line:?} is missing in\n{list}");
+    }
+    let json = daemon.commanded(&["status", "--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["channels"][0]["channel_name"], "test");
 }
