@@ -23,7 +23,7 @@ DOCS_PROGRAMS := $(CACHE)/docs
 RELEASE_PROGRAMS := $(CACHE)/release
 CARGO_LLVM_COV := $(CACHE)/tools/bin/cargo-llvm-cov
 
-.PHONY: build test test-repeat test-deployments coverage lint docs deny demo bench bench-full performance flames sandbox versions tools kubernetes deb image release clean
+.PHONY: build test test-slow test-repeat test-deployments coverage lint docs deny demo bench bench-full performance flames sandbox versions tools kubernetes deb image release clean
 
 build:
 	cargo build --workspace
@@ -75,7 +75,7 @@ $(RELEASE_PROGRAMS)/installed: config/release/requirements.txt
 	@touch $@
 
 # Built with the tests in one go: alone, the programs have other features and all is compiled twice.
-# What runs the guides, the packages and the deployments as they are written is left to `test-deployments`.
+# Slow tests are left to `test-slow`, and what runs the guides, the packages and the deployments to `test-deployments`.
 # Tests hand servers on to later ones; for each test its own, run `cargo test` or set this to nothing.
 TEST_TIMES := target/test-times
 REUSE_SERVERS ?= $(abspath target/test-servers)
@@ -91,6 +91,11 @@ test: sandbox versions
 	cargo build --workspace --bins --tests
 	$(call RUN_TESTS,--tests -- --test-threads=$(TEST_THREADS) --skip deployments::)
 
+# The tests marked `#[ignore = "slow"]`, which `test` leaves out. CI runs both.
+test-slow: sandbox versions
+	cargo build --workspace --bins --tests
+	$(call RUN_TESTS,--tests -- --ignored --test-threads=$(TEST_THREADS) --skip deployments::)
+
 # Repeats suites on a busy machine, to find tests that fail by chance. `SUITES` are options of `cargo test`:
 # `make test-repeat N=20 SUITES='--test e2e -- fencing'`.
 N ?= 50
@@ -102,7 +107,8 @@ test-repeat: sandbox
 # Lines that the unit tests and the simulations run, file by file. It compiles everything once more, and needs
 # `rustup component add llvm-tools`.
 coverage: $(CARGO_LLVM_COV)
-	$(CARGO_LLVM_COV) llvm-cov --workspace --lib --test sim --ignore-filename-regex '/(tests|benches)/' --summary-only
+	$(CARGO_LLVM_COV) llvm-cov --workspace --lib --test sim --ignore-filename-regex '/(tests|benches)/' --summary-only \
+		-- --include-ignored
 
 test-deployments: sandbox versions tools
 	cargo build --workspace --bins --tests

@@ -211,6 +211,7 @@ async fn a_transaction_that_stopped_the_channel_is_repaired_or_skipped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn settings_change_under_load() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions { rate: Some(300.0), ..LoadOptions::default() };

@@ -35,6 +35,7 @@ pub(crate) async fn mid_drain(daemon: &Daemon) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_daemon_killed_twenty_times_in_the_middle_of_a_drain() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &options()).await;
@@ -68,6 +69,7 @@ async fn the_daemon_killed_twenty_times_in_the_middle_of_a_drain() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_target_killed_in_the_middle_of_a_drain() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &options()).await;

@@ -53,6 +53,7 @@ pub(crate) async fn schema(source: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn branches_are_prepared_and_ended_whatever_dies() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions { clients: 2, ..LoadOptions::default() };
@@ -107,6 +108,7 @@ async fn branches_are_prepared_and_ended_whatever_dies() {
 /// One name for all branches, one after the other, with the daemon or the target killed at any moment of
 /// PREPARE and end.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_same_branch_comes_again_and_again() {
     for (gtids, commit, executor) in [
         ("own", "grouped", "row-image"),

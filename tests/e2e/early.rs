@@ -130,16 +130,19 @@ impl Pair {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_transaction_that_does_not_come_to_its_end_leaves_nothing() {
     cut_off("own", "row-image").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_transaction_that_does_not_come_to_its_end_leaves_nothing_in_statements() {
     cut_off("mirror", "sql").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_transaction_that_does_not_come_to_its_end_leaves_its_gtid() {
     cut_off("source", "row-image").await;
 }
@@ -219,6 +222,7 @@ async fn a_paused_channel_begins_nothing_that_is_not_whole() {
 /// The other daemon takes the channel while a part of the transaction is applied and the rest is still to
 /// come, to the one that dies, or hangs and comes back.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_standby_takes_over_in_the_middle_of_a_transaction() {
     for (gtids, commit, executor) in [
         ("own", "grouped", "row-image"),
@@ -271,6 +275,7 @@ async fn a_standby_takes_over_in_the_middle_of_a_transaction() {
 /// The time from the last byte until the commit is visible is less
 /// than half of what it is without.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_commit_follows_shortly_after_the_end() {
     let pair = Pair::start_with(48).await;
     let mib_per_second = of_environment("CSA_EARLY_RATE", pair.mib / 8);

@@ -66,6 +66,7 @@ async fn a_stalled_daemon_whose_lock_was_lost_cannot_commit() {
 
 /// It vanished while a group was under way: the group's locks on the target remain.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_daemon_that_stalls_in_the_middle_of_a_group_is_replaced() {
     for (commit, gtids) in [("grouped", "own"), ("one-to-one", "source")] {
         // Its statement, which is a transaction under the source's GTID, ends before or after it is replaced.
@@ -142,6 +143,7 @@ async fn a_transaction_in_one_packet_is_refused_where_the_channel_was_taken_over
 
 /// A copy of a whole host has its identity. The server sees it under another address: here that of a socket.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_of_the_state_directory_on_another_host_waits_for_the_original() {
     for standby in [false, true] {
         let (source, target) = Server::pair(&[], &["--skip-name-resolve"]);

@@ -122,6 +122,7 @@ async fn links_that_are_cut_for_one_end_only_hold_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_target_that_takes_no_writes_is_waited_for_and_said_to_be() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
@@ -159,6 +160,7 @@ async fn a_target_that_takes_no_writes_is_waited_for_and_said_to_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_link_that_swallows_everything_is_noticed_and_the_channel_resumes() {
     let (source, target) = Server::pair(&[], &[]);
     let proxy = FaultyProxy::start(&target).await;

@@ -43,6 +43,7 @@ async fn one_of_each(source: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn one_to_one_gives_the_target_the_sources_gtids() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions { clients: 3, ..LoadOptions::default() };
@@ -113,6 +114,7 @@ async fn one_to_one_gives_the_target_the_sources_gtids() {
 
 /// In every mode, and with a target that dies.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_target_without_a_binary_log() {
     for (commit, gtids) in [("grouped", "own"), ("grouped", "mirror"), ("one-to-one", "source")] {
         let (source, target) = Server::pair(&[], &["--skip-log-bin", "--log-replica-updates=OFF"]);
@@ -203,6 +205,7 @@ pub(crate) async fn logged_gtids(server: &Server) -> Vec<String> {
 /// A COMMIT that is sent before the one before it is answered waits for it on the target. Whatever becomes of that
 /// one, it must not pass.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn no_commit_passes_the_one_before_it_whoever_is_killed() {
     const ROWS: u32 = 5_000;
     const MOST_KILLED: usize = 20;
@@ -261,6 +264,7 @@ async fn no_commit_passes_the_one_before_it_whoever_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_mode_can_be_changed_between_two_starts() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions { clients: 2, ..LoadOptions::default() };

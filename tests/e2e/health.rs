@@ -42,6 +42,7 @@ fn assert_metric(daemon: &Daemon, line: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn sessions_on_the_target_throttle_and_those_of_the_daemon_do_not() {
     // In memory commits are so quick that few workers are busy at a time.
     let source = || Server::start("source", &[]);
@@ -144,6 +145,7 @@ async fn sessions_on_the_target_throttle_and_those_of_the_daemon_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_query_throttles_and_its_silence_releases() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions { rate: Some(3.0 * LEAST), changes: 1, ..LoadOptions::default() };

@@ -109,6 +109,7 @@ async fn started(source: &Server, target: &Server, builder: DaemonBuilder) -> Da
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_definition_waits_for_a_backup_as_a_replica_does() {
     let (source, target) = Server::pair(&[], &[]);
     // With a standby the wait is repeated every minute.
@@ -139,6 +140,7 @@ async fn a_definition_waits_for_a_backup_as_a_replica_does() {
 
 /// There a statement leaves an entry in `csa.statement` while it runs, and a start after a crash asks about it.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_definition_waits_for_a_backup_of_mariadb_and_leaves_no_doubt_at_a_stop() {
     let (source, target) = Server::both(
         || Server::start("source", &[]),
@@ -181,6 +183,7 @@ async fn a_definition_waits_for_a_backup_of_mariadb_and_leaves_no_doubt_at_a_sto
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn readers_and_table_locks_of_others_are_waited_for() {
     let (source, target) = Server::pair(&[], &[]);
     let daemon = started(&source, &target, without_retries(&source, &target)).await;
@@ -227,16 +230,19 @@ async fn row_locks_are_waited_for(gtids: &str, commit: &str, executor: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn row_locks_of_others_are_waited_for() {
     row_locks_are_waited_for("own", "grouped", "row-image").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn row_locks_of_others_are_waited_for_under_the_sources_gtids() {
     row_locks_are_waited_for("source", "one-to-one", "row-image").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn row_locks_of_others_are_waited_for_by_statements_of_rows() {
     row_locks_are_waited_for("mirror", "grouped", "sql").await;
 }
@@ -275,11 +281,13 @@ async fn checkpoint_is_waited_for(gtids: &str, commit: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_row_of_the_checkpoint_that_an_operator_locked_is_waited_for() {
     checkpoint_is_waited_for("own", "grouped").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_row_for_readers_that_an_operator_locked_holds_nothing_up() {
     checkpoint_is_waited_for("source", "one-to-one").await;
 }

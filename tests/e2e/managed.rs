@@ -254,6 +254,7 @@ async fn round_trip(service: &Service, source: &Server, target: &Server, daemon:
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn every_service_is_a_source_and_a_target() {
     for service in SERVICES {
         let started = std::time::Instant::now();

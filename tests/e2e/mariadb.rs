@@ -159,6 +159,7 @@ async fn numbers_in_json_have_the_text_of_the_source_on_mariadb() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn every_key_in_conflict_on_mariadb() {
     let (source, target) = pair(&SHARED_COLLATION);
     prepare_for_mariadb(&source).await;

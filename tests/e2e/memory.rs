@@ -14,6 +14,7 @@ const APART: u64 = 48 * MIB;
 
 /// 160 MiB that take some 200 KiB on the wire: large rows, and many small ones.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn compressed_transactions_take_what_the_limit_says() {
     let (source, target) = Server::pair(
         &["--binlog-transaction-compression=ON"],

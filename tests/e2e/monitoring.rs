@@ -38,6 +38,7 @@ fn succeeds(command: &mut Command) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_scrape_is_valid_and_lag_is_absent_while_the_source_is_away() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d").await;
@@ -114,6 +115,7 @@ async fn a_scrape_is_valid_and_lag_is_absent_while_the_source_is_away() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_alert_fires_when_it_should_and_not_before() {
     let alerts = repository("config/prometheus/alerts.yml");
     succeeds(tool("promtool").args(["check", "rules", "--lint=all"]).arg(&alerts));

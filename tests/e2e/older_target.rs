@@ -27,6 +27,7 @@ async fn drained(daemon: &Daemon, source: &Server, targets: &[Server]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn an_older_data_directory_is_put_back_under_a_running_daemon() {
     let source = Server::start("source", &[]);
     let targets: Vec<Server> = std::thread::scope(|scope| {
@@ -102,6 +103,7 @@ async fn an_older_data_directory_is_put_back_under_a_running_daemon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_target_that_keeps_its_last_second_in_memory_is_killed_under_load() {
     for mode in ["own", "mirror"] {
         // Nothing is written to disk at a commit; the flush each second does that.

@@ -85,6 +85,7 @@ async fn a_full_relay_store_waits_and_a_damaged_one_is_fetched_again() {
 
 /// Larger than the memory for events, so that it is streamed from the relay store.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_large_transaction_that_is_damaged_on_disk_is_fetched_again() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").await;
@@ -255,6 +256,7 @@ async fn binlog_events(server: &Server) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_command_whose_row_of_the_audit_is_not_written_at_the_stop_is_in_the_log() {
     use mysql_async::prelude::Queryable as _;
 

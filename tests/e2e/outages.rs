@@ -73,6 +73,7 @@ async fn outage_of_the_target(format: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn an_outage_of_the_target_is_two_lines_of_each_channel() {
     outage_of_the_target("text").await;
 }
@@ -83,6 +84,7 @@ async fn an_outage_of_the_target_is_two_lines_of_each_channel_in_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn an_outage_of_the_source_is_two_lines_and_so_is_one_at_the_start() {
     let site = Site::new(&["test"]).await;
     let daemon: Daemon = site.builder().start();

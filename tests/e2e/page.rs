@@ -17,6 +17,7 @@ const SHOWN: u32 = 5000;
 const TRAP: &str = "<img src=x onerror=document.title='trapped'>";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_page_shows_load_lag_workers_and_errors() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions::default();
@@ -119,6 +120,7 @@ async fn the_page_shows_load_lag_workers_and_errors() {
 
 /// A target that was away is an incident, which a restart of the daemon does not hide.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn incidents_outlive_the_daemon() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
@@ -224,6 +226,7 @@ fn rows(document: &str) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
     let site = Site::new(&["test", "shard_1", "shard_2"]).await;
     let daemon = site.with_files(&["shard_1", "shard_2"]).await;
@@ -298,6 +301,7 @@ async fn many_channels_are_a_table_and_one_of_them_a_link_away() {
 
 /// A copy has a bar for all rows and one for each table that moves, and then the result of the comparison.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_page_shows_a_copy_and_its_comparison() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions { tables: 2, rows: 30_000, ..LoadOptions::default() };

@@ -46,6 +46,7 @@ async fn silent(daemon: &Daemon, a: &Server, b: &Server) {
 
 /// Only A is written, then both at once, whatever dies, then only B.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_pair_of_channels_takes_nothing_back() {
     let (a, b) = Server::pair(&["--binlog-transaction-compression=ON"], &[]);
     let daemon = pair(&a, &b, |builder| {
@@ -126,6 +127,7 @@ async fn a_pair_of_channels_takes_nothing_back() {
 
 /// Rows are written on one server and definitions on the other.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_definition_that_comes_back_is_read_again() {
     for settings in [
         &[("applier.executor", "row-image")][..],
@@ -289,6 +291,7 @@ async fn write_all_kinds(a: &Server, round: usize) {
 
 /// B has statements and rows under A's own GTIDs, and the way back has not read them when the daemon ends.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_pair_starts_again_whatever_of_its_own_is_on_the_way_back() {
     for (there, back) in
         [("own", "own"), ("source", "own"), ("own", "source"), ("source", "source")]
@@ -325,6 +328,7 @@ async fn a_pair_starts_again_whatever_of_its_own_is_on_the_way_back() {
 
 /// Transactions of A are still on their way back when a replica of it, with another `server_uuid`, takes over.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_pair_starts_again_after_one_of_its_servers_was_replaced_by_a_replica() {
     for there in ["own", "source"] {
         let (a, b) = Server::pair(&[], &[]);

@@ -76,6 +76,7 @@ async fn end_reception_for_a_while(daemon: &Daemon, source: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn reception_that_the_source_ended_for_a_while_begins_again() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v INT)").await;
@@ -219,6 +220,7 @@ async fn a_channel_that_failed_or_is_stopped_continues_to_receive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_higher_limit_counts_while_the_target_is_away() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").await;

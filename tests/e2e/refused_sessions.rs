@@ -233,11 +233,13 @@ impl Site {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_channel_outlives_every_refusal_of_mysql_9_7() {
     Site::start(Version::Newest, HASTE, &[]).await.walk().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_channel_outlives_every_refusal_of_mysql_8_0() {
     let settings =
         [("applier.target_gtids", "source".into()), ("applier.commit", "one-to-one".into())];
@@ -245,6 +247,7 @@ async fn a_channel_outlives_every_refusal_of_mysql_8_0() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_channel_outlives_every_refusal_of_mariadb() {
     Site::start(Version::MariaDb, HASTE, &[]).await.walk().await;
 }
@@ -292,11 +295,13 @@ async fn makes_do(settings: &[(&str, toml::Value)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_channel_makes_do_with_fewer_sessions_than_workers() {
     makes_do(&[("applier.worker_count", 8.into())]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_channel_makes_do_with_fewer_sessions_one_to_one() {
     makes_do(&[
         ("applier.worker_count", 8.into()),

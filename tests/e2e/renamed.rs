@@ -34,6 +34,7 @@ async fn write_history(source: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_channel_that_began_on_an_empty_source_keeps_its_history_under_another_name() {
     // Where the target's GTIDs are the checkpoint, or level with it, a start with them continues.
     for (gtids, start, is_refused) in [
@@ -90,6 +91,7 @@ async fn a_record_without_servers_says_nothing_about_whom_a_channel_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_record_names_a_server_before_its_first_transaction_is_there() {
     for gtids in ["own", "source"] {
         let (source, target) = Server::pair(&[], &[]);

@@ -70,6 +70,7 @@ async fn a_load_with_a_burst_in_it() {
 
 /// A gibibyte in one transaction passes without ever being in memory.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_transaction_of_one_gibibyte_is_streamed() {
     // 1000 rows of a little over 1 MiB, as one statement.
     streamed(EXECUTORS[0], 1000).await;

@@ -135,6 +135,7 @@ async fn a_source_that_is_destroyed_takes_no_confirmed_commit_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn clients_wait_while_the_daemon_is_away_and_continue_with_it() {
     let (source, target) = Server::pair(&SEMI_SYNC, &[]);
     // Below, dumps are killed. MySQL 9.7.4 may then read acknowledgements of the killed dump for ever, and those of
@@ -203,6 +204,7 @@ async fn clients_wait_while_the_daemon_is_away_and_continue_with_it() {
 
 /// The source has not executed what waits for an acknowledgement, and yet lacks nothing.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_source_with_an_alternative_is_followed_again_while_its_commits_wait() {
     let (source, target) = Server::pair(&SEMI_SYNC, &[]);
     let nobody = "a = [{ host = \"127.0.0.1\", port = 1 }]";
@@ -231,6 +233,7 @@ async fn a_source_with_an_alternative_is_followed_again_while_its_commits_wait()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn large_and_compressed_transactions_are_acknowledged_and_others_filtered_too() {
     let options = [&SEMI_SYNC[..], &["--binlog-transaction-compression=ON"]].concat();
     let (source, target) = Server::pair(&options, &[]);

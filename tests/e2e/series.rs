@@ -75,6 +75,7 @@ async fn a_series_ends_at_the_transaction_that_fails() {
 
 /// Transactions that are committed are passed over when the series is sent again.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_series_that_waited_too_long_for_a_lock_is_sent_again() {
     let (source, target) = Server::pair(&[], &[]);
     let daemon = with_backlog(one_to_one(&source, &target), &source, &target, 300).await;
@@ -104,6 +105,7 @@ async fn a_series_fits_the_targets_packets() {
 
 /// Sessions are killed in the middle of a series, in order and out of it, and the server too.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn no_transaction_of_a_series_is_lost_or_repeated_whoever_is_killed() {
     const ROWS: u32 = 8_000;
     for in_order in [true, false] {

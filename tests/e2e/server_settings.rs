@@ -438,12 +438,14 @@ const FEW_GRANTS: &str = "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, AL
      SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT, EXECUTE ON *.* TO small@'%'";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn no_global_setting_of_a_server_cuts_our_statements() {
     let (source, target) = Server::pair(&[], &[]);
     Site::start(source, target, "own", Some(GRANTS)).await.rounds(MYSQL, 6).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn no_global_setting_cuts_statements_of_an_account_with_few_privileges() {
     let (source, target) = Server::pair(&[], &[]);
     // That one takes a privilege, as `check` says.
@@ -455,6 +457,7 @@ async fn no_global_setting_cuts_statements_of_an_account_with_few_privileges() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn no_global_setting_cuts_our_statements_under_the_sources_gtids_on_an_old_server() {
     let (source, target) = Server::both(
         || Server::start_version("source", "8.0.31", &[]),

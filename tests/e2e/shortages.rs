@@ -29,11 +29,13 @@ async fn replicates_with(log: LogSink) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_log_without_space_stops_nothing() {
     replicates_with(LogSink::FullDisk).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_log_that_nobody_reads_stops_nothing() {
     replicates_with(LogSink::ClosedPipe).await;
 }
@@ -95,6 +97,7 @@ async fn a_relay_segment_that_is_gone_is_fetched_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_relay_segment_that_the_source_has_purged_is_waited_for() {
     let (source, target) = Server::pair(&[], &[]);
     let daemon = with_backlog(&source, &target).await;
@@ -116,6 +119,7 @@ async fn a_relay_segment_that_the_source_has_purged_is_waited_for() {
 
 /// The store fills the disk of `state_dir`; only the channel can make room there.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_daemon_whose_state_directory_is_full_starts_and_drains_it() {
     let disk = match Mount::memory("24M") {
         Ok(disk) => disk,

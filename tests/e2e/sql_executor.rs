@@ -41,6 +41,7 @@ async fn every_type_and_key_by_statements() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn every_key_in_conflict_by_statements() {
     let (source, target) = Server::pair(&[], &[]);
     conflicts::prepare(&source).await;
@@ -55,6 +56,7 @@ async fn every_key_in_conflict_by_statements() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn killed_in_the_middle_of_a_drain_by_statements() {
     let options =
         LoadOptions { clients: 4, changes: 3, transfers_percent: 50, ..LoadOptions::default() };
@@ -169,6 +171,7 @@ async fn failed(daemon: &Daemon) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn what_statements_would_not_do_as_the_source_did_stops_the_channel() {
     let (source, target) = Server::pair(&["--binlog-row-metadata=FULL"], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.log (v INT)").await;
@@ -333,6 +336,7 @@ async fn hidden_keys_and_columns_that_set_themselves() {
 
 /// Under the source's GTIDs, including distributed transactions, whatever dies.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn one_to_one_by_statements() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions { clients: 3, ..LoadOptions::default() };

@@ -136,6 +136,7 @@ fn load() -> LoadOptions {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_standby_takes_over_from_one_that_dies_hangs_or_is_cut_off() {
     let options = load();
     let hosts = Hosts::start(&options, |builder| builder).await;
@@ -144,6 +145,7 @@ async fn a_standby_takes_over_from_one_that_dies_hangs_or_is_cut_off() {
 
 /// The one that comes back must not name transactions as executed that the other has not applied.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn takeovers_keep_the_gtids_of_the_source() {
     let options = load();
     for (gtids, commit) in [("mirror", "grouped"), ("source", "one-to-one")] {
@@ -161,6 +163,7 @@ async fn takeovers_keep_the_gtids_of_the_source() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_standby_is_healthy_and_costs_little() {
     let options = load();
     let hosts = Hosts::start(&options, |builder| builder).await;

@@ -135,6 +135,7 @@ fn is_same(word: &str, of_digest: &str) -> bool {
 
 /// With any comments between them, a statement has the tokens that the server's own parser finds.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_servers_parser_finds_the_same_tokens() {
     let server = Server::start("parser", &[]);
     server.exec("CREATE DATABASE d").await;
@@ -321,6 +322,7 @@ const IN_WIDE_CHARACTERS: [&str; 16] = [
 const WIDE: [&str; 4] = ["ucs2", "utf16", "utf16le", "utf32"];
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn statements_of_every_client_and_session() {
     let (source, target) = Server::pair(&[], &[]);
     let daemon = Daemon::builder(&source, &target)

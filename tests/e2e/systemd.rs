@@ -67,6 +67,7 @@ const READY: &str = "READY=1";
 const MORE_TIME: &str = "EXTEND_TIMEOUT_USEC=30000000";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn ready_comes_with_the_channel_and_life_is_shown_until_the_stop() {
     let (source, target) = Server::pair(&[], &[]);
     let manager = Manager::listen();

@@ -45,6 +45,7 @@ async fn with_full_images(in_order: bool) -> (Server, Server, Daemon) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_transaction_that_changes_nothing_leaves_its_gtid_on_an_idle_channel() {
     for in_order in ORDERS {
         let (source, target) = Server::pair(&[], &[]);
@@ -67,6 +68,7 @@ async fn a_transaction_that_changes_nothing_leaves_its_gtid_on_an_idle_channel()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn transactions_of_a_backlog_that_change_nothing_leave_their_gtids() {
     for in_order in ORDERS {
         let (source, target) = Server::pair(&[], &[]);
@@ -80,6 +82,7 @@ async fn transactions_of_a_backlog_that_change_nothing_leave_their_gtids() {
 
 /// Without a binary log the server uses such a GTID.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn other_targets_get_the_gtids_of_transactions_that_change_nothing_too() {
     let without_log = ["--skip-log-bin", "--log-replica-updates=OFF"];
     let (source, target) = Server::pair(&[], &without_log);
@@ -149,6 +152,7 @@ async fn a_change_that_was_undone_is_not_applied_again_after_later_ones() {
 /// Kills the daemon, its sessions and the target, one after another, in the middle of a backlog of which every
 /// second transaction changes nothing.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn no_undone_change_is_lost_or_repeated_whoever_is_killed() {
     const ROUNDS: u32 = 600;
     for in_order in ORDERS {

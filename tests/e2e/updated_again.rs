@@ -43,6 +43,7 @@ const MOVES: [(&str, &str); 2] = [
 
 /// MySQL's own replicas lose some of these updates, and stop at others, where they find the rows by a hash.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn rows_that_a_statement_updates_twice_arrive() {
     let (source, images, statements, daemon) = three().await;
     // It gets them from the target's binary log.
@@ -105,6 +106,7 @@ async fn rows_with_a_key_that_is_null_for_a_while_arrive() {
 
 /// 8.0 finds rows by a hash only where an option says so.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn rows_that_a_statement_updates_twice_arrive_on_an_older_server() {
     let types: Vec<Type> = TYPES.into_iter().filter(|(kind, _)| !kind.starts_with("VEC")).collect();
     let search = "--slave-rows-search-algorithms=INDEX_SCAN,HASH_SCAN";

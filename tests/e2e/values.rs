@@ -240,6 +240,7 @@ pub(crate) async fn equal(source: &Server, targets: [&Server; 2], daemon: &Daemo
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn both_executors_store_every_value_as_it_is() {
     let (source, images, statements, daemon) = three().await;
     let mut random = StdRng::seed_from_u64(1);

@@ -42,6 +42,7 @@ fn kinds() -> Vec<&'static Kind> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "slow"]
 async fn what_is_promised_to_be_durable_survives_a_power_loss_and_the_rest_is_applied_again() {
     let seed = number("CSA_POWER_SEED").unwrap_or_else(|| rand::rng().random_range(0..100_000));
     let rounds = number("CSA_POWER_ROUNDS");

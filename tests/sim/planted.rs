@@ -120,6 +120,7 @@ fn seeds_until_found(hunt: &Hunt, first: u64, limit: u64) -> Option<u64> {
 /// `CSA_SIM_STARTS=N` hunts from N first seeds, and prints the median and the most seeds that it took. `CSA_SIM_BUG` names
 /// those to hunt, also of the nightly ones, and `CSA_SIM_FIRST` their first seed.
 #[test]
+#[ignore = "slow"]
 fn every_planted_bug_is_found() {
     let only = std::env::var("CSA_SIM_BUG").unwrap_or_default();
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));

@@ -127,7 +127,7 @@ fn report(test: &str, case: Case, run: impl Fn(Case)) {
     let Case { seed, transactions, faults, kills } = shrunk(case, run);
     eprintln!(
         "to repeat it: CSA_SIM_SEEDS={seed}..{} CSA_SIM_MOST={transactions},{faults},{kills} \
-         CSA_SIM_TRACE=1 cargo test --workspace --test sim -- {test}",
+         CSA_SIM_TRACE=1 cargo test --workspace --test sim -- --include-ignored {test}",
         seed + 1
     );
 }

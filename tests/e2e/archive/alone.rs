@@ -43,6 +43,7 @@ pub(super) fn not_restored_alone(daemon: &Daemon, server: &Server, more: &[&str]
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn nothing_is_missing_after_kills_of_the_daemon_and_of_the_source() {
     let source = Server::start("source", &[]);
     let archive = folder();
@@ -106,6 +107,7 @@ async fn nothing_is_missing_after_kills_of_the_daemon_and_of_the_source() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn of_two_daemons_one_archives_and_the_other_says_why_not() {
     let source = Server::start("source", &[]);
     let archive = folder();

@@ -17,6 +17,7 @@ fn busy() -> LoadOptions {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn nothing_is_missing_after_kills_of_the_daemon() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
@@ -63,6 +64,7 @@ async fn nothing_is_missing_after_kills_of_the_daemon() {
 
 /// The target is so late that the relay store is full all the time.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn an_archive_that_comes_back_gets_files_while_the_relay_store_is_full() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
@@ -116,6 +118,7 @@ fn close(folder: &Path, is_closed: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn an_archive_that_is_away_holds_the_relay_store_or_gets_a_gap() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
@@ -226,6 +229,7 @@ async fn damage_that_the_target_has_passed_is_fetched_again_for_the_archive() {
 
 /// Only the archive still needs what is gone.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_lost_file_that_the_target_has_passed_is_fetched_again_for_the_archive() {
     for is_running in [true, false] {
         let (source, target) = Server::pair(&[], &[]);
@@ -349,6 +353,7 @@ async fn a_source_that_was_reset_begins_another_history() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn old_files_go_unless_a_backup_needs_them() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();

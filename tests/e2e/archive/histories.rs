@@ -92,6 +92,7 @@ impl SetBack {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn histories_of_a_source_that_was_set_back_are_never_mixed() {
     let source = Server::start("source", &[]);
     let back = SetBack::make(&source).await;
@@ -147,6 +148,7 @@ async fn histories_are_not_exported_together() {
 
 /// The target is made again, as the error says, and has the transactions whose GTIDs the archive knows from others.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_new_copy_of_a_source_that_was_set_back_begins_another_history() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
@@ -198,6 +200,7 @@ fn signal(server: &Server, signal: Signal) {
 
 /// The last file begins with what the source still has.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_source_that_was_set_back_within_the_last_file_begins_another_history() {
     let source = Server::start("source", &[]);
     let archive = folder();

@@ -80,6 +80,7 @@ async fn moment_now(source: &Server) -> String {
 
 /// `CSA_RESTORES` is the number of random transactions, and that of moments (6).
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn random_transactions_and_moments_are_restored_exactly() {
     let count = std::env::var("CSA_RESTORES").map_or(6, |text| text.parse().expect("a number"));
     let seed: u64 = rand::rng().random_range(0..100_000);
@@ -168,6 +169,7 @@ fn commits(text: &str) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_restore_that_is_killed_continues_and_binary_logs_serve_too() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
@@ -289,6 +291,7 @@ async fn a_recording_is_restored_however_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_restore_that_failed_leaves_nothing_to_a_server_that_is_made_again() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
@@ -316,6 +319,7 @@ async fn a_restore_that_failed_leaves_nothing_to_a_server_that_is_made_again() {
 
 /// Its own transactions would get GTIDs of the recording, and the recorded ones would be left out.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_server_with_the_uuid_of_one_in_the_recording_is_refused() {
     let (source, target) = Server::pair(&[], &[]);
     let (archive, binlogs) = (folder(), folder());

@@ -120,6 +120,7 @@ fn views(daemon: &Daemon) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn channels_follow_the_daemons_of_a_fleet() {
     follow(Etcd::start()).await;
 }

@@ -26,6 +26,7 @@ fn session_is_lost(daemon: &Daemon) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn etcd_with_tls_knows_daemons_by_their_certificates() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let right = Authority::new(directory.path(), "right");
@@ -86,6 +87,7 @@ async fn etcd_with_tls_knows_daemons_by_their_certificates() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_fleet_survives_the_loss_of_one_of_three_servers_of_etcd() {
     let servers = Etcd::cluster(3);
     let (source, target) = Server::pair(&[], &[]);

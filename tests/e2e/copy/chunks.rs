@@ -10,6 +10,7 @@ use super::{busy, copy_log, ends, ends_well, start_copying};
 use crate::{DRAIN, wait_state};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn rows_that_change_while_chunks_are_read_end_as_on_the_source() {
     let (source, target) = restless_pair().await;
     let load = LoadOptions { rows: 15_000, ..busy() };
@@ -40,6 +41,7 @@ async fn rows_that_change_while_chunks_are_read_end_as_on_the_source() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn an_interrupted_copy_goes_on_where_it_was() {
     let (source, target) = restless_pair().await;
     let load = LoadOptions { rows: 20_000, ..busy() };
@@ -92,6 +94,7 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
 
 /// They are in no chunk: the stream makes them, while rows of other tables converge.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn tables_that_are_created_from_others_meanwhile_are_filled() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &LoadOptions { tables: 1, rows: 20_000, ..busy() }).await;
@@ -121,6 +124,7 @@ async fn tables_that_are_created_from_others_meanwhile_are_filled() {
 
 /// The table is in no chunk, and was made before the copy began: the stream does not make it.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn an_interrupted_copy_with_other_rules_begins_again() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &LoadOptions { rows: 15_000, ..busy() }).await;
@@ -151,6 +155,7 @@ async fn an_interrupted_copy_with_other_rules_begins_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn chunks_of_an_older_source_end_as_it_does() {
     let source = Server::start_version("source", "8.0.15", &[]);
     let target = Server::start("target", &[]);
@@ -178,6 +183,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 /// Ten tables under 64 clients. The daemon, which copies, and the target are killed in turn.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn ten_tables_are_copied_while_daemon_and_target_are_killed() {
     let rows = number("CSA_COPY_ROWS", 4_000);
     let pause = Duration::from_secs(number("CSA_COPY_KILL_SECONDS", 1));
@@ -227,6 +233,7 @@ async fn ten_tables_are_copied_while_daemon_and_target_are_killed() {
 /// Ten tables under 64 clients. One is altered, the daemon and the target are killed, and the source dies for good in
 /// the middle: the copy begins again, from the replica that takes its place, and is interrupted there too.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_whose_source_fails_over_is_made_from_the_next_one() {
     let rows = number("CSA_COPY_ROWS", 3_000);
     let pause = Duration::from_secs(number("CSA_COPY_KILL_SECONDS", 1));
@@ -301,6 +308,7 @@ async fn a_copy_whose_source_fails_over_is_made_from_the_next_one() {
 
 /// The tables have rows that the next source never had.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_whose_last_changes_were_lost_with_their_source_says_so() {
     let (source, target) = Server::pair(&[], &[]);
     let replica = Server::start("replica", &[]);

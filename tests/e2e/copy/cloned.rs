@@ -20,6 +20,7 @@ fn arguments(daemon: &Daemon) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_target_becomes_a_clone_while_clients_write() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &busy()).await;

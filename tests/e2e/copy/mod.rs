@@ -105,6 +105,7 @@ fn busy() -> LoadOptions {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_made_while_clients_write_is_followed_without_a_difference() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &busy()).await;
@@ -132,6 +133,7 @@ async fn a_copy_made_while_clients_write_is_followed_without_a_difference() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_that_was_killed_is_made_again_and_not_taken_for_one() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &busy()).await;
@@ -220,6 +222,7 @@ async fn what_can_not_be_copied_is_named_before_anything_is_made() {
 
 /// A copy whose session for the channel was killed still has sessions that write rows.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn two_copies_write_no_row_twice() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.keyless (v INT)").await;
@@ -243,6 +246,7 @@ async fn two_copies_write_no_row_twice() {
 
 /// Killed in the middle, the daemon begins the copy again, and follows the source once it is made.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_channel_begins_with_a_copy_by_itself() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &busy()).await;
@@ -290,11 +294,13 @@ async fn copies_rows(daemon: &Daemon) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_is_made_whatever_happens_meanwhile() {
     made_whatever_happens("1GiB").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_in_chunks_is_made_whatever_happens_meanwhile() {
     made_whatever_happens("0MiB").await;
 }
@@ -356,6 +362,7 @@ async fn made_whatever_happens(snapshot_limit: &str) {
 
 /// The end of a copy is compared with the snapshot, in which nothing has changed meanwhile.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_that_somebody_else_changes_is_no_start() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &busy()).await;

@@ -33,6 +33,7 @@ async fn equals(source: &Server, daemon: &Daemon, target: &Server) {
 
 /// A large table is divided, which needs no snapshot.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_large_table_is_copied_again_in_several_ranges() {
     let (source, target) = Server::pair(&[], &[]);
     make_still(&source, 250_000).await;
@@ -127,6 +128,7 @@ async fn continued_by_whoever_has_it(daemons: [&Daemon; 2], tables: &[&str]) {
 
 /// A fleet begins a channel with a copy. The daemon that makes it dies, another one claims the channel and continues.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_fleet_continues_the_first_copy_of_a_daemon_that_died() {
     let (source, target) = Server::pair(&[], &[]);
     let load = LoadOptions { rows: 5_000, clients: 4, rate: Some(40.0), ..LoadOptions::default() };

@@ -57,6 +57,7 @@ async fn written(daemon: &Daemon) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_keeps_its_rate_pauses_and_is_compared_at_the_end() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &busy()).await;
@@ -94,6 +95,7 @@ async fn a_copy_keeps_its_rate_pauses_and_is_compared_at_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_that_differs_is_told_at_the_end() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &busy()).await;
@@ -140,6 +142,7 @@ async fn json_with_types_that_no_text_has_is_not_advised_to_be_copied() {
 
 /// The target's health and the source's own answers hold a copy back.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_is_held_by_the_health_of_its_servers() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &busy()).await;
@@ -161,6 +164,7 @@ async fn a_copy_is_held_by_the_health_of_its_servers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_cancelled_copy_leaves_nothing() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &busy()).await;

@@ -20,6 +20,7 @@ async fn filled(source: &Server, statements: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_table_without_a_key_is_read_once() {
     const ROWS: u64 = 200_000;
     let (source, target) = Server::pair(&[], &[]);
@@ -44,6 +45,7 @@ async fn a_table_without_a_key_is_read_once() {
 
 /// A chunk grows while rows are small, and would then hold more than one answer may have.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn rows_that_are_suddenly_large_are_read_in_parts() {
     const BYTES_MAX: u64 = 200 << 20;
     let (source, target) = Server::pair(&[], &[]);
@@ -72,6 +74,7 @@ async fn rows_that_are_suddenly_large_are_read_in_parts() {
 
 /// The target ends a session that is silent for too long, and with it the copy.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_keeps_its_channel_while_it_reads_many_definitions() {
     /// Divides the time after which that happens, and the one between two signs of life.
     const HASTE: &str = "24";

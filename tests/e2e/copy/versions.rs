@@ -7,6 +7,7 @@ use crate::{DRAIN, wait_state};
 
 /// The way back after an upgrade.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_copy_goes_to_an_older_release() {
     let source = Server::start("source", &[]);
     for statement in [
@@ -80,6 +81,7 @@ async fn a_mariadb_target_is_refused_before_the_first_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn copies_go_between_versions() {
     const STATEMENTS: [&str; 8] = [
         "CREATE DATABASE d CHARACTER SET utf8mb4",

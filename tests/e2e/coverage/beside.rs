@@ -166,6 +166,7 @@ async fn columns_that_only_the_target_has_are_as_on_a_replica() {
 /// The replica passes over changes of rows that a table does not keep, and logs them for replicas of its
 /// own. A client can't have them logged.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn changes_of_rows_that_a_table_does_not_keep_are_refused_by_name() {
     let modes = [IMAGES, STATEMENTS, ONE_TO_ONE, MIRROR];
     let beside = Beside::start(&modes).await;
@@ -248,6 +249,7 @@ async fn changes_of_rows_that_a_table_does_not_keep_are_refused_by_name() {
 /// Columns that a change leaves as they are: a replica that gets full images sets them to the source's
 /// values, and so does every mode but `row_image = "minimal"`.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn values_that_drifted_become_the_sources_where_a_replica_makes_them_so() {
     const FULL: (&str, &str) = ("row_image", "full");
     let modes: [Mode; 5] = [

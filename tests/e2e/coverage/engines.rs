@@ -57,6 +57,7 @@ const ROWS: [&str; 26] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn tables_of_every_engine() {
     let modes = [
         ("grouped", "own", "row-image"),
@@ -309,6 +310,7 @@ async fn with_locked_entry(source: &Server, target: &Server, id: u32) -> Conn {
 
 /// The rows are there, and the daemon knows that: whoever holds their entry, it waits, and so does a stop.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_lock_after_rows_of_another_engine_leaves_no_doubt_about_them() {
     /// Longer than the `innodb_lock_wait_timeout` of the daemon's sessions.
     const ROW_TIMEOUT: Duration = Duration::from_secs(13);
@@ -391,6 +393,7 @@ async fn hidden_columns_beside_rows_of_another_engine() {
 /// Sources before 5.7.32 and 8.0.22 log DELETE for such a table when it is first used after a restart, whatever
 /// `binlog_format` is; later ones log TRUNCATE.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn memory_tables_that_a_restart_of_the_source_has_emptied() {
     for (version, executor) in
         [(Version::V57, "sql"), (Version::V8015, "row-image"), (Version::Newest, "row-image")]
@@ -428,6 +431,7 @@ async fn memory_tables_that_a_restart_of_the_source_has_emptied() {
 
 /// The server names the schema in the statement, which nobody can write otherwise.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn memory_tables_of_a_renamed_schema_that_a_restart_has_emptied() {
     for (version, executor) in [(Version::V8015, "row-image"), (Version::Newest, "sql")] {
         let (source, target) =

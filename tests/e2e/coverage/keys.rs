@@ -14,6 +14,7 @@ fn word(number: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn collations_of_every_character_set() {
     for executor in EXECUTORS {
         every_character_set(executor).await;
@@ -62,6 +63,7 @@ async fn every_character_set(executor: &str) {
 /// Values that a key calls equal although their images differ: the padding of the shorter one is in
 /// no image. Another kind of event between the two would let the second go first.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn prefixes_of_padded_columns() {
     for executor in EXECUTORS {
         padded_columns(executor).await;
@@ -99,6 +101,7 @@ async fn padded_columns(executor: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn generated_functional_and_multi_valued_keys() {
     for executor in EXECUTORS {
         computed_keys(executor).await;
@@ -168,6 +171,7 @@ async fn computed_keys(executor: &str) {
 /// MySQL logs values of other rows, or of none, for virtual columns of these types: one row in ten of this
 /// load has a wrong `x` in its image.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn keys_of_virtual_texts_that_are_logged_wrong() {
     for executor in EXECUTORS {
         wrong_virtual_texts(executor).await;
@@ -194,6 +198,7 @@ async fn wrong_virtual_texts(executor: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn keys_that_are_hidden_partial_or_missing() {
     for executor in EXECUTORS {
         partial_keys(executor).await;

@@ -95,6 +95,7 @@ async fn every_shape(executor: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn statements_that_write_many_tables_or_files() {
     for executor in EXECUTORS {
         many_tables_or_files(executor).await;
@@ -149,6 +150,7 @@ async fn many_tables_or_files(executor: &str) {
 
 /// Changes every setting of how transactions are logged, between one and the next.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn settings_that_change_in_mid_stream() {
     for executor in EXECUTORS {
         changing_settings(executor).await;
@@ -255,6 +257,7 @@ async fn partial_json() {
 
 /// Definitions and rows around a restart of the source, which also closes its binary log file.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_source_restarts() {
     let pair = Pair::start(&[], &[]).await;
     pair.run([ACCOUNTS, "INSERT INTO account VALUES (1,'one',1)"]).await;

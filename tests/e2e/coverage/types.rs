@@ -253,16 +253,19 @@ async fn at_their_edges(types: Vec<Type>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn numbers_at_their_edges() {
     at_their_edges(numbers()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn times_at_their_edges() {
     at_their_edges(times()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn strings_at_their_edges() {
     at_their_edges(strings()).await;
 }

@@ -28,9 +28,9 @@ const NOT_RUN: [(&str, &str, usize, &str); 10] = [
     ),
     ("kubernetes.md", "A fleet in Kubernetes", 3, "output"),
     ("monitoring.md", "The log", 1, "output"),
-    ("trust.md", "Chaos on real servers", 1, "half an hour; `make test` runs it for a minute"),
-    ("trust.md", "Takeovers", 1, "ten minutes; `make test` runs it for half a minute"),
-    ("trust.md", "Power loss", 1, "as root, for many rounds; `make test` runs one of each kind"),
+    ("trust.md", "Chaos on real servers", 1, "half an hour; `make test-slow` runs it for a minute"),
+    ("trust.md", "Takeovers", 1, "ten minutes; `make test-slow` runs it for half a minute"),
+    ("trust.md", "Power loss", 1, "as root, many rounds; `make test-slow` runs one of each kind"),
 ];
 
 /// Files below a folder of `tests` with these endings.

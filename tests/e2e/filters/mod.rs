@@ -313,12 +313,14 @@ async fn same_as_the_servers_own_replica(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_servers_own_replica_ends_up_with_the_same() {
     same_as_the_servers_own_replica(&[], &[], &FILTERS, &EXECUTORS[..1]).await;
 }
 
 /// Everything except the trigger, which would fire a second time.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_servers_own_replica_ends_up_with_the_same_by_statements() {
     same_as_the_servers_own_replica(&[], &["on_t1"], &FILTERS, &EXECUTORS[1..]).await;
 }

@@ -5,6 +5,7 @@ use super::*;
 
 /// Streamed from the relay store: filtered rows must not reach the target, the others must.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn half_of_a_large_transaction_is_left_out() {
     for executor in EXECUTORS {
         half_of_it_is_left_out(executor).await;
@@ -68,6 +69,7 @@ async fn half_of_it_is_left_out(executor: &str) {
 
 /// Keys come from the target's table, whatever its schema is called on the source.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_renamed_schema_is_applied_in_parallel() {
     for executor in EXECUTORS {
         is_applied_in_parallel(executor).await;

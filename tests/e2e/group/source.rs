@@ -42,6 +42,7 @@ fn of(member: &Server) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn members_take_over_from_each_other_as_source() {
     let (group, target) = std::thread::scope(|scope| {
         // Blocks of GTIDs: each member takes its own numbers, so that the set has gaps.

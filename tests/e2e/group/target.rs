@@ -63,6 +63,7 @@ fn secondary_is_refused(source: &Server, primary: &Server, secondary: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn the_primary_of_a_group_is_the_target() {
     let (group, source) = std::thread::scope(|scope| {
         // A new primary then answers before it has applied what the old one has committed.

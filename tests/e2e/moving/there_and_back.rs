@@ -56,16 +56,19 @@ async fn there_and_back(version: Option<&str>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn applications_move_there_and_back() {
     there_and_back(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn applications_move_from_5_7_and_back() {
     there_and_back(Some("5.7")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn applications_move_from_8_0_and_back() {
     there_and_back(Some("8.0.31")).await;
 }
@@ -119,6 +122,7 @@ const STEPS: [&str; 6] = ["fence", "wait", "compare", "open", "hand_over", "foll
 
 /// The command is killed before and after the effect of each step, and run again.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_move_that_is_killed_at_any_step_continues() {
     let world = World::start(None, |builder| builder).await;
     let applications = world.applications(24);
@@ -238,6 +242,7 @@ async fn many(world: &World, rounds: u64, clients: u64, fault: impl Fn(u64) -> (
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_move_survives_the_end_of_daemon_and_servers() {
     let world = World::start(None, |builder| builder).await;
     many(&world, 2, 24, |number| {
@@ -249,6 +254,7 @@ async fn a_move_survives_the_end_of_daemon_and_servers() {
 
 /// There and back once, or `CSA_MOVES` times, under 64 clients, each with another fault.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn many_moves_with_faults_lose_nothing() {
     let rounds = std::env::var("CSA_MOVES").map_or(1, |rounds| rounds.parse().expect("a number"));
     let version = std::env::var("CSA_MOVES_FROM").ok();

@@ -56,6 +56,7 @@ fn terminate(daemon: &Daemon) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_failure_is_sent_with_its_cause_and_its_end_even_after_a_crash() {
     let (source, target) = servers().await;
     let receiver = Receiver::start(Manner::Takes);
@@ -105,6 +106,7 @@ async fn a_failure_is_sent_with_its_cause_and_its_end_even_after_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_receiver_that_hangs_fails_or_floods_delays_nothing() {
     let (source, target) = servers().await;
     let options = LoadOptions::default();
@@ -149,6 +151,7 @@ async fn a_receiver_that_hangs_fails_or_floods_delays_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_receiver_that_is_away_gets_the_present_state_once_it_is_back() {
     let (source, target) = servers().await;
     let receiver = Receiver::away(free_port());
@@ -171,6 +174,7 @@ async fn a_receiver_that_is_away_gets_the_present_state_once_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn what_flaps_is_sent_a_few_times_and_waits_when_they_last() {
     let (source, target) = servers().await;
     let receiver = Receiver::start(Manner::Takes);
@@ -250,6 +254,7 @@ async fn a_copy_is_sent_when_it_is_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_reload_changes_the_receiver_and_shows_no_secret() {
     let (source, target) = servers().await;
     let receiver = Receiver::start(Manner::Takes);

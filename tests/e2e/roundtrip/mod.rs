@@ -65,6 +65,7 @@ fn servers() -> Arc<(Server, Server)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn whatever_a_source_writes_arrives() {
     let mut servers_of_seed = servers();
     let mut failed = Vec::new();

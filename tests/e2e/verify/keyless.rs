@@ -7,6 +7,7 @@ use super::*;
 
 /// The server keeps the first number of rows that it was asked for, for a day.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_row_of_a_table_that_seemed_empty_is_named() {
     const ROWS: u32 = 30_000;
     let (source, target) = Server::pair(&[], &[]);
@@ -74,6 +75,7 @@ async fn is_left(source: &Server, target: &Server) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn an_interrupted_comparison_leaves_no_query_and_lets_other_tables_pass() {
     let (source, target) = servers(1_000).await;
     slow_table(&source).await;

@@ -104,6 +104,7 @@ fn load_options() -> LoadOptions {
 
 /// Every type with its edges, while a load changes rows all the time.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn every_type_is_equal_and_so_are_tables_under_load() {
     let (source, target) = Server::pair(&[], &[]);
     every_type(&source).await;
@@ -209,6 +210,7 @@ const CHANGES: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn every_difference_is_found_and_named_by_key() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec(TABLES).await;

@@ -3,6 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn lag_is_waited_for_and_never_a_difference() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec(TABLES).await;
@@ -50,6 +51,7 @@ async fn lag_is_waited_for_and_never_a_difference() {
 
 /// Rows that were compared before a column came say nothing about its values.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_column_that_comes_midway_is_compared_in_all_rows() {
     let (source, target) = rounds::servers(4_000).await;
     let daemon = Daemon::builder(&source, &target).start();
@@ -143,6 +145,7 @@ async fn it_keeps_to_its_rate_and_lets_the_target_catch_up() {
 
 /// A replica that is late would show right rows as different, and so would another server.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_source_that_lacks_what_the_target_has_is_not_compared_with() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
@@ -265,6 +268,7 @@ impl HotRows {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn rows_that_change_all_the_time_are_equal_or_unstable_but_not_different() {
     // With full row images the source would repair the difference.
     // Each commit on the target takes a while: it never holds the source's latest value.

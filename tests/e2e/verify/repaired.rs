@@ -44,6 +44,7 @@ pub(crate) fn repair(daemon: &Daemon, arguments: &[&str]) -> (Option<i32>, Strin
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn statements_bring_every_type_to_the_content_of_the_source() {
     let (source, target) = Server::pair(&[], &[]);
     every_type(&source).await;

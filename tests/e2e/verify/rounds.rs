@@ -59,6 +59,7 @@ fn metric(daemon: &Daemon, name: &str) -> Option<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_difference_is_found_sent_repaired_and_gone() {
     let (source, target) = servers(5_000).await;
     let receiver = Receiver::start(Manner::Takes);
@@ -119,6 +120,7 @@ async fn a_difference_is_found_sent_repaired_and_gone() {
 
 /// Its name is on neither side when the tables that differ are compared again.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_table_that_differs_is_equal_once_it_is_dropped() {
     let (source, target) = servers(100).await;
     let daemon = builder(&source, &target, "24h", 0).start();
@@ -157,6 +159,7 @@ async fn a_target_that_was_copied_again_has_no_result_until_it_is_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn a_round_is_gentle_and_continues_after_a_kill_and_a_pause() {
     const ROWS: u32 = 20_000;
     const RATE: i64 = 1_000;
@@ -195,6 +198,7 @@ async fn a_round_is_gentle_and_continues_after_a_kill_and_a_pause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn rows_that_move_are_no_difference() {
     let (source, target) = servers(10).await;
     let options = LoadOptions { rate: Some(200.0), ..LoadOptions::default() };

@@ -73,6 +73,7 @@ async fn names_that_became_reserved_words_stop_definitions_and_no_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn distributed_transactions_of_old_sources() {
     for source in [Version::V57, Version::V8015, Version::V8031] {
         let pair = Pair { source, target: Version::Newest };

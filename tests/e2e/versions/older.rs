@@ -74,6 +74,7 @@ pub(super) async fn equal(source: &Server, target: &Server, ignored: &[&str]) {
 
 /// The source's default character set and collation are those of 9.7.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn what_9_7_has_and_8_0_has_not_stops_the_channel() {
     let pair = Pair { source: Version::Newest, target: Version::V8031 };
     let (source, target) = super::start(pair);
@@ -340,6 +341,7 @@ async fn a_statement_that_failed_on_the_source_stops_the_channel_where_its_effec
 
 /// These servers ignore the comment with which newer ones learn that a replica has disabled it.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn events_arrive_disabled_on_older_targets() {
     for version in [Version::V57, Version::V8031, Version::MariaDb] {
         let pair = Pair { source: Version::Newest, target: version };
@@ -370,6 +372,7 @@ async fn events_arrive_disabled_on_older_targets() {
 /// Rows without a key that differ only in what plain comparison does not see: the sign of zero, and the type
 /// of a number in JSON.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn rows_that_compare_equal_are_told_apart_on_old_targets() {
     for version in [Version::V57, Version::V8031, Version::Newest] {
         let pair = Pair { source: Version::Newest, target: version };

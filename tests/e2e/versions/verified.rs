@@ -142,6 +142,7 @@ const KEYS: [(&str, &str); 34] = [
 /// Conditions by a key, at the ends of chunks of one row and in statements of `--repair`, mean the value
 /// that they were made from.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
 async fn keys_of_every_type_are_compared_and_repaired() {
     let mut pairs = vec![
         (Version::Newest, Version::Newest),

@@ -436,6 +436,7 @@ fn copies_that_once_failed() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn copies_are_what_the_source_is() {
     let (made, again) = (AtomicUsize::new(0), AtomicUsize::new(0));
     seeds::each("copies_are", 0..30, |case| {
