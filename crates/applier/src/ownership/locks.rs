@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::ownership::checkpoint;
 use crate::server::lock_names::{daemon_lock, lock_name, worker_lock};
 use crate::server::lock_wait::FoundLock;
-use crate::server::processes::{Process, process};
+use crate::server::processes::{Process, process, time_in};
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
 
@@ -96,7 +96,7 @@ impl ChannelLockHolder {
     fn describe(&self) -> String {
         let mut text = format!("connection {} there", self.connection);
         if let Some(Process { host, command, seconds, stage }) = &self.process {
-            text.push_str(&format!(" from {host}, {command} for {seconds} s"));
+            text.push_str(&format!(" from {host}, {command} for {}", time_in(command, *seconds)));
             if !stage.is_empty() {
                 text.push_str(&format!(": {stage}"));
             }
@@ -370,7 +370,7 @@ mod tests {
             (Us, None, Deal::LetFinish, "connection 7 there"),
             (Namesake, Some(process("Sleep")), Deal::Wait, "a copy of this state directory"),
             (Namesake, Some(process("Query")), Deal::Wait, "from db1:4711"),
-            (Another, Some(process("Sleep")), Deal::Wait, "another daemon holds it"),
+            (Another, Some(process("Sleep")), Deal::Wait, "Sleep for up to 12 s"),
             (Another, Some(process("Query")), Deal::Wait, "from db1:4711"),
             (Another, None, Deal::Wait, "another daemon holds it"),
         ] {

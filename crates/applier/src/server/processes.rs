@@ -12,6 +12,15 @@ pub(crate) struct Process {
     pub(crate) stage: String,
 }
 
+/// Says how long a session has been in the command that the list shows. MySQL counts the seconds of `Sleep` from the
+/// beginning of the statement before, MariaDB from its end; either is at least the time that the session has been idle.
+pub(crate) fn time_in(command: &str, seconds: i64) -> String {
+    match command {
+        "Sleep" | "Killed" => format!("up to {seconds} s"),
+        _ => format!("{seconds} s"),
+    }
+}
+
 /// Without PROCESS the server hides sessions of other accounts.
 pub(crate) async fn process(session: &mut Session, connection: u64) -> Result<Option<Process>> {
     let query = format!(
