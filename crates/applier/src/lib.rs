@@ -35,6 +35,7 @@ pub use options::{
 };
 pub use ownership::adopt::adopt;
 pub use ownership::audit::{AuditEntry, record};
+pub use ownership::bookkeeping::RELOAD_AND_RESTART;
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};
 pub use ownership::checkpoint::PROGRESS as PROGRESS_ROW;
 pub use ownership::claim::ChannelClaim;

@@ -268,7 +268,11 @@ impl Core {
 
     pub(crate) fn busy(&mut self, id: u32, is_busy: bool) {
         if let Some(session) = self.sessions.get_mut(&id) {
-            (session.is_busy, session.since) = (is_busy, Instant::now());
+            session.is_busy = is_busy;
+            // MySQL shows for a sleeping session the time since its last statement began.
+            if is_busy {
+                session.since = Instant::now();
+            }
         }
     }
 

@@ -308,9 +308,7 @@ impl Core {
                 let waits = waits.filter(|(_, on)| self.sessions.contains_key(on));
                 shown(waits.map(pair).collect())
             }
-            Statement::Process { session, in_full } => {
-                shown(self.process(self.session_of(*session), *in_full))
-            }
+            Statement::Process(connection) => shown(self.process(self.session_of(*connection))),
             Statement::HasTable(name) => {
                 let count = u8::from(self.state.tables.contains_key(name));
                 shown(vec![vec![count.to_string()]])
@@ -334,15 +332,11 @@ impl Core {
         })
     }
 
-    fn process(&self, id: u32, in_full: bool) -> Vec<Vec<String>> {
+    fn process(&self, id: u32) -> Vec<Vec<String>> {
         let Some(session) = self.sessions.get(&id) else { return Vec::new() };
         let command = if session.is_busy { "Query" } else { "Sleep" };
-        let mut row = vec![command.to_owned(), session.since.elapsed().as_secs().to_string()];
-        if in_full {
-            row.insert(0, "client:1".to_owned());
-            row.push(String::new());
-        }
-        vec![row]
+        let seconds = session.since.elapsed().as_secs().to_string();
+        vec![vec!["client:1".to_owned(), command.to_owned(), seconds, String::new()]]
     }
 
     /// Returns the statements about rows. One that is blocked undoes what it has done, keeps its locks, and

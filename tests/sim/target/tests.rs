@@ -259,9 +259,10 @@ async fn a_link_can_die_without_a_word() {
     assert!(silent.await.is_err(), "no answer, no error");
     let id = one.0.id();
     let process = format!(
-        "SELECT COMMAND, CAST(TIME AS SIGNED) FROM information_schema.PROCESSLIST WHERE ID={id}"
+        "SELECT HOST, COMMAND, CAST(TIME AS SIGNED), COALESCE(STATE, '') \
+         FROM information_schema.PROCESSLIST WHERE ID={id}"
     );
-    assert_eq!(two.ask(&process).await, [["Sleep", "60"]]);
+    assert_eq!(two.ask(&process).await, [["client:1", "Sleep", "60", ""]]);
     assert_eq!(two.run(&format!("KILL {id}")).await, Ok(vec![0]));
     tokio::task::yield_now().await;
     assert_eq!(two.run(&format!("KILL {id}")).await, Err(1094));

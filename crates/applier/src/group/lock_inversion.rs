@@ -14,7 +14,6 @@ use tracing::{debug, info};
 use super::gtid_owner::GtidWatch;
 use crate::activity::sessions::{SessionState, Sessions, Stalled};
 use crate::error::{Error, Result};
-use crate::server::processes::process;
 use crate::server::session::Session;
 use csa_provider::server::Vendor;
 
@@ -186,7 +185,7 @@ impl LockWatch {
         stalled: &Stalled,
     ) -> Result<Option<Vec<u32>>> {
         if self.are_tables_due(stalled, BLIND_PATIENCE)
-            && let Some(process) = process(session, stalled.connection.into()).await?
+            && let Some(process) = session.process(stalled.connection.into()).await?
             && process.stage.contains("table metadata lock")
         {
             let asked = sessions.all_yield_to(stalled.group.sequence);

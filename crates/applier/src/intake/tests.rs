@@ -37,15 +37,16 @@ impl Clock for Stopped {
     }
 }
 
+/// The same keys for every table; they count how often a table is asked for, and how often all are forgotten.
 #[derive(Debug, Default)]
-struct Definitions {
+struct CountedTables {
     forgotten: Arc<AtomicUsize>,
     tables: Arc<AtomicUsize>,
     /// A stop comes as soon as a transaction is read whose tables may not be transactional.
     stopped: Option<CancellationToken>,
 }
 
-impl KeySource for Definitions {
+impl KeySource for CountedTables {
     async fn table(
         &mut self,
         _: &[u8],
@@ -160,7 +161,7 @@ impl Bench {
     fn start(&mut self) {
         let (sender, stream) = mpsc::channel(16);
         self.stream = stream;
-        let definitions = Definitions {
+        let tables = CountedTables {
             forgotten: Arc::clone(&self.forgotten),
             tables: Arc::clone(&self.tables),
             stopped: self.stops_while_reading.then(|| self.end.clone()),
@@ -168,7 +169,7 @@ impl Bench {
         let intake = Intake {
             reader: self.store.reader(GtidSet::new()),
             memory: self.memory.clone(),
-            admission: Admission::new(definitions),
+            admission: Admission::new(tables),
             begin_early: self.begin_early,
             delay: self.delay.subscribe(),
             until: self.until.clone(),

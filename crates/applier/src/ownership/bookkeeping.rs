@@ -61,7 +61,7 @@ pub(crate) fn by_hand(is_logged: bool) -> &'static str {
 pub(crate) const RESET_GTIDS: &str = "RESET BINARY LOGS AND GTIDS (before MySQL 8.2: RESET MASTER)";
 
 /// The commands after which a channel begins as its file says by now: a restart alone reads no file.
-pub(crate) const RELOAD: &str = "csa-daemon reload; csa-daemon restart";
+pub const RELOAD_AND_RESTART: &str = "csa-daemon reload; csa-daemon restart";
 
 /// Looks for a table of ours without touching it.
 pub(crate) async fn has_table(session: &mut Session, name: &str) -> Result<bool> {

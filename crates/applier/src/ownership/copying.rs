@@ -19,7 +19,7 @@ use tracing::info;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::ownership::bookkeeping::{self, RELOAD, by_hand, has_table};
+use crate::ownership::bookkeeping::{self, RELOAD_AND_RESTART, by_hand, has_table};
 use crate::ownership::{channel_record, checkpoint, intent, locks, target_servers};
 use crate::server::lock_names::lock_name;
 use crate::server::session::Session;
@@ -461,7 +461,7 @@ pub(crate) async fn check_finished(session: &mut Session, channel: &str) -> Resu
             "there is none, and a copy of {} tables ({schema}.{table} first) was begun and not finished; run \
              csa-daemon copy --channel {channel} again, which continues with them or drops them; if they are \
              another copy by now: {}DELETE FROM csa.copy WHERE channel={} there, set applier.start_from to that \
-             copy's GTID set, then: {RELOAD}",
+             copy's GTID set, then: {RELOAD_AND_RESTART}",
             tables.len(),
             by_hand(session.logs()),
             quote(channel)

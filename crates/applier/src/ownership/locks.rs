@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::ownership::checkpoint;
 use crate::server::lock_names::{daemon_lock, lock_name, worker_lock};
 use crate::server::lock_wait::FoundLock;
-use crate::server::processes::{Process, process};
+use crate::server::processes::Process;
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
 
@@ -95,8 +95,9 @@ impl ChannelLockHolder {
 
     fn describe(&self) -> String {
         let mut text = format!("connection {} there", self.connection);
-        if let Some(Process { host, command, seconds, stage }) = &self.process {
-            text.push_str(&format!(" from {host}, {command} for {seconds} s"));
+        if let Some(process) = &self.process {
+            let Process { host, command, stage, .. } = process;
+            text.push_str(&format!(" from {host}, {command} for {}", process.time()));
             if !stage.is_empty() {
                 text.push_str(&format!(": {stage}"));
             }
@@ -168,7 +169,7 @@ async fn take_or_find(
     if taken {
         return Ok(None);
     }
-    let process = process(session, connection).await?;
+    let process = session.process(connection).await?;
     let opener = match connection != 0 && connection == of_ours {
         false => Opener::Another,
         true if earlier == Some(connection) => Opener::Us,
@@ -181,7 +182,7 @@ async fn take_or_find(
 /// our own, because it is not ended then.
 async fn opener(session: &mut Session, there: Option<&Process>) -> Result<Opener> {
     let id = u64::from(session.id());
-    let here = process(session, id).await?;
+    let here = session.process(id).await?;
     Ok(match (there, here) {
         (Some(there), Some(here)) if address(&there.host) != address(&here.host) => {
             Opener::Namesake
@@ -200,7 +201,7 @@ fn address(host: &str) -> &str {
 
 /// Returns the session with our identity in words if another daemon opened it.
 pub(crate) async fn namesake(session: &mut Session, connection: u64) -> Result<Option<String>> {
-    let there = process(session, connection).await?;
+    let there = session.process(connection).await?;
     let is_namesake = opener(session, there.as_ref()).await? == Opener::Namesake;
     Ok(there.filter(|_| is_namesake).map(|there| {
         format!("{NAMESAKE}: connection {connection} there from {}; {NAMESAKE_FIX}", there.host)
@@ -342,7 +343,7 @@ async fn kill(session: &mut Session, connection: u64) -> Result<()> {
 
 /// The daemon with this connection, as far as the server says.
 pub(crate) async fn describe(session: &mut Session, connection: u64) -> Result<String> {
-    let from = process(session, connection).await?.map(|process| format!(" from {}", process.host));
+    let from = session.process(connection).await?.map(|process| format!(" from {}", process.host));
     Ok(format!("connection {connection} there{}", from.unwrap_or_default()))
 }
 
@@ -370,7 +371,7 @@ mod tests {
             (Us, None, Deal::LetFinish, "connection 7 there"),
             (Namesake, Some(process("Sleep")), Deal::Wait, "a copy of this state directory"),
             (Namesake, Some(process("Query")), Deal::Wait, "from db1:4711"),
-            (Another, Some(process("Sleep")), Deal::Wait, "another daemon holds it"),
+            (Another, Some(process("Sleep")), Deal::Wait, "Sleep for up to 12 s"),
             (Another, Some(process("Query")), Deal::Wait, "from db1:4711"),
             (Another, None, Deal::Wait, "another daemon holds it"),
         ] {

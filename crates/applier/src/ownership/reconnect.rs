@@ -10,7 +10,7 @@ use tracing::warn;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Fence, Result};
 use crate::options::{TargetGtids, TargetOptions};
-use crate::ownership::bookkeeping::{self, RELOAD};
+use crate::ownership::bookkeeping::{self, RELOAD_AND_RESTART};
 use crate::ownership::checkpoint;
 use crate::ownership::continuity::{Continuity, RecordedProgress, judge};
 use crate::ownership::control::{ControlSession, level};
@@ -183,7 +183,7 @@ impl ControlSession {
             what: format!(
                 "its rows in csa.checkpoint are gone from target {address}, which had {committed}; put \
                  the schema csa back as it was, or set applier.start_from to the GTID set that the \
-                 target holds; then: {RELOAD}"
+                 target holds; then: {RELOAD_AND_RESTART}"
             ),
         }
     }

@@ -14,7 +14,7 @@ use csa_provider::seams::planted::{Bug, is_planted};
 
 use crate::checkpoint::{Checkpoint, StartFrom};
 use crate::options::TargetGtids;
-use crate::ownership::bookkeeping::{RELOAD, RESET_GTIDS, by_hand};
+use crate::ownership::bookkeeping::{RELOAD_AND_RESTART, RESET_GTIDS, by_hand};
 use crate::ownership::channel_record::ChannelRecord;
 
 /// The most intervals of a set that an error spells out.
@@ -162,7 +162,7 @@ impl StartPosition<'_> {
              there, then SET GLOBAL gtid_purged as the backup has it), or copy the source again, after \
              the same RESET (docs/provisioning.md#copy-again); if its data does hold them: \
              csa-daemon stop --channel {}, {}DELETE FROM csa.checkpoint WHERE channel='{}' there, \
-             applier.start_from = \"{}\", and then: {RELOAD}",
+             applier.start_from = \"{}\", and then: {RELOAD_AND_RESTART}",
             self.address,
             transactions(beyond.count()),
             self.channel,

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::error::{Error, Result};
+use crate::server::processes::{self, Process, ProcessRow};
 use crate::server::search;
 use crate::server::target::{AFTER_MAKING_WAY, Target};
 
@@ -32,9 +33,6 @@ enum SessionLiveness {
     /// Its answer was lost, or it is gone.
     Lost,
 }
-
-/// The session's line of the process list: its command, and the seconds since the last one began.
-type Line = Option<(String, i64)>;
 
 /// Watches over one session.
 #[derive(Debug, Clone)]
@@ -80,7 +78,9 @@ impl Liveness {
             _way = None;
             patience = match asked {
                 Ok(Ok((SessionLiveness::Executes, _))) => limit,
-                Ok(Ok((SessionLiveness::Lost, line))) => return Err(self.silent(&lost(line))),
+                Ok(Ok((SessionLiveness::Lost, line))) => {
+                    return Err(self.silent(&lost(line.as_ref())));
+                }
                 Ok(Ok((SessionLiveness::Answered, _))) => {
                     answered.get_or_insert_with(Instant::now);
                     AGAIN.min(limit / 2)
@@ -107,17 +107,14 @@ impl Liveness {
     }
 
     /// Asks the server about the session, which was first seen to have answered at `answered`.
-    async fn ask(&self, answered: Option<Instant>) -> Result<(SessionLiveness, Line)> {
+    async fn ask(&self, answered: Option<Instant>) -> Result<(SessionLiveness, Option<Process>)> {
         let mut link = self.target.connect().await?;
-        let query = format!(
-            "SELECT COMMAND, CAST(TIME AS SIGNED) FROM information_schema.PROCESSLIST WHERE ID={}",
-            self.connection
-        );
+        let query = processes::query(self.connection.into());
         let found = link.query(&query, Limits::SETTING).await;
-        let found: Vec<(String, i64)> = found
+        let found: Vec<ProcessRow> = found
             .and_then(|rows| rows_as(&query, rows))
             .map_err(|source| Error::Target { address: self.target.address(), source })?;
-        let found = found.into_iter().next();
+        let found = found.into_iter().next().map(Process::from);
         debug!(connection = self.connection, ?found, "asked what a silent session does");
         // A member that has lost the majority of its group may execute a COMMIT for ever.
         let fault = match self.target.route.discovers() {
@@ -130,7 +127,7 @@ impl Liveness {
         if let Some(why) = fault {
             return Err(self.silent(&why));
         }
-        let command = found.as_ref().map(|(command, _)| command.as_str());
+        let command = found.as_ref().map(|line| line.command.as_str());
         let since_answer = answered.map(|since| since.elapsed());
         Ok((verdict(command, self.target.net_timeout, since_answer), found))
     }
@@ -154,9 +151,9 @@ fn is_full(code: u16) -> bool {
 }
 
 /// Says what the process list has of a session whose answer won't come.
-fn lost(line: Line) -> String {
+fn lost(line: Option<&Process>) -> String {
     let found = match line {
-        Some((command, seconds)) => format!("{command}, {seconds} s after its last command"),
+        Some(line) => format!("{} for {}", line.command, line.time()),
         None => "it is not in the process list".to_owned(),
     };
     format!("the server no longer executes anything for it ({found})")
@@ -183,6 +180,20 @@ fn verdict(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lost_answer_is_told_with_what_the_server_shows() {
+        let line = |command: &str| {
+            Process::from(("db1:4711".to_owned(), command.to_owned(), 7, String::new()))
+        };
+        for (line, said) in [
+            (Some(line("Sleep")), "(Sleep for up to 7 s)"),
+            (Some(line("Query")), "(Query for 7 s)"),
+            (None, "(it is not in the process list)"),
+        ] {
+            assert!(lost(line.as_ref()).ends_with(said), "{said}");
+        }
+    }
 
     #[test]
     fn only_a_session_that_executes_is_waited_for() {

@@ -1,7 +1,7 @@
 //! The server that a session has reached, and what fits one packet to it.
 
-use csa_provider::server::Vendor;
 use csa_provider::server::link::LinkError;
+use csa_provider::server::{Vendor, Version};
 
 use crate::error::Error;
 
@@ -10,8 +10,6 @@ const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
 pub(crate) const FIRST_CHECKS: u32 = 80_016;
 /// The first version of MySQL that takes time zones from -13:59 to +14:00.
 const FIRST_WIDE_OFFSETS: u32 = 80_019;
-/// The first version of MySQL that makes cascades above the storage engine.
-const FIRST_CASCADES: u32 = 90_600;
 
 /// The name, kind and limits of a session's server.
 #[derive(Debug)]
@@ -58,7 +56,7 @@ impl ReachedServer {
 
     /// Returns true if the server makes cascades itself, unless `innodb_native_foreign_keys` is on.
     pub(crate) fn cascades_itself(&self) -> bool {
-        self.vendor != Vendor::MariaDb && self.version_id() >= FIRST_CASCADES
+        Version::parse(&self.version).cascades_itself()
     }
 
     /// Returns true if a session's time zone can be an offset beyond -12:59 or +13:00.

@@ -19,6 +19,7 @@ use crate::server::answer::Answer;
 use crate::server::as_source;
 use crate::server::liveness::Liveness;
 use crate::server::port::{HungUp, TargetLink};
+use crate::server::processes::{self, Process, ProcessRow};
 use crate::server::target::{OccupiedRoom, Target};
 
 #[derive(Debug)]
@@ -323,6 +324,12 @@ impl Session {
         };
         let found = liveness.watch(found).await;
         self.note(found)
+    }
+
+    /// Returns the line of a connection in the process list. Without PROCESS the server hides sessions of other accounts.
+    pub(crate) async fn process(&mut self, connection: u64) -> Result<Option<Process>> {
+        let row: Option<ProcessRow> = self.setting(&processes::query(connection)).await?;
+        Ok(row.map(Process::from))
     }
 
     /// Sends the format description of the row images to come, unless the server has it.

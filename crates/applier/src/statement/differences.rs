@@ -6,7 +6,7 @@ use csa_provider::server::Vendor;
 use csa_provider::sql_text::{Dialect, Lexer, SpecialComment};
 
 use super::mariadb::context::has_collation;
-use super::next_steps::MAP_IT;
+use super::next_steps::map_it;
 use crate::server::reached::ReachedServer;
 use crate::statement::text::implied_collation;
 
@@ -84,7 +84,8 @@ fn collation_objection(text: &[u8], context: &SessionContext, reader: Reader) ->
     let name = collation_name(implied).unwrap_or("unknown");
     Some(format!(
         "it leaves the collation to the source's default, {name}, which {server} lacks; \
-         {MAP_IT}; or name one that both have (such as COLLATE utf8mb4_general_ci) on the source"
+         {}; or name one that both have (such as COLLATE utf8mb4_general_ci) on the source",
+        map_it()
     ))
 }
 

@@ -1,6 +1,6 @@
 //! Errors of statements, with the next steps of the operator.
 
-use super::next_steps::{MAP_IT, steps_by_hand};
+use super::next_steps::{map_it, steps_by_hand};
 use super::source_statement::SourceStatement;
 use crate::error::Error;
 use crate::error::server_text::ServerText;
@@ -86,7 +86,7 @@ fn explained(
                 steps()
             ));
         }
-        UNKNOWN_COLLATION => said.push(&format!("; {MAP_IT}; or {}", steps())),
+        UNKNOWN_COLLATION => said.push(&format!("; {}; or {}", map_it(), steps())),
         _ if NO_TRUST.contains(&code) => said.push(&format!(
             "; SET GLOBAL log_bin_trust_function_creators=ON on the target (and in its option file) permits it, then \
              run csa-daemon restart; or {}",

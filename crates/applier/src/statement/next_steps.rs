@@ -1,10 +1,14 @@
 //! Errors that leave a statement to the operator, with the next steps.
 
 use crate::error::Error;
+use crate::ownership::bookkeeping::RELOAD_AND_RESTART;
 
-/// The key for collations that the target lacks.
-pub(super) const MAP_IT: &str = "applier.collation_map can name one that the target has in its place, \
-     then: csa-daemon reload; csa-daemon restart";
+/// Names the key for collations that the target lacks.
+pub(super) fn map_it() -> String {
+    format!(
+        "applier.collation_map can name one that the target has in its place, then: {RELOAD_AND_RESTART}"
+    )
+}
 
 /// Returns the error for a statement that the operator has to decide about.
 pub(super) fn by_hand(gtid: &str, under_gtid: bool, why: &str) -> Error {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{ExecMode, Executor, StartFrom, TargetFacts, TargetGtids};
+use csa_applier::{ExecMode, Executor, RELOAD_AND_RESTART, StartFrom, TargetFacts, TargetGtids};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::Vendor;
 use csa_provider::source::{Known, PreflightError, RecordingError, SourceFacts};
@@ -133,7 +133,7 @@ impl Looks<'_> {
             return Err(ChannelError::Refused(format!(
                 "csa.checkpoint on target {} has no rows of the channel, which a daemon had until \
                  now; put the schema csa back as it was, or set applier.start_from to the GTID set that \
-                 the target holds; then: csa-daemon reload; csa-daemon restart",
+                 the target holds; then: {RELOAD_AND_RESTART}",
                 settings.target.address()
             )));
         }

@@ -225,7 +225,7 @@ impl Supervisor {
     /// Returns true while an operator keeps the channel from applying, or a command is under way that may do so.
     pub(crate) fn is_held(&self) -> bool {
         self.controls.paused().is_some()
-            || self.watch.present_phase() == Phase::Stopped
+            || self.watch.is_in(Phase::Stopped)
             || self.state.try_lock().is_err()
     }
 

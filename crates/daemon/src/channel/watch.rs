@@ -277,8 +277,8 @@ impl Watch {
         }
     }
 
-    pub(super) fn present_phase(&self) -> Phase {
-        self.shared.inner.lock().stage.phase
+    pub(super) fn is_in(&self, phase: Phase) -> bool {
+        self.shared.inner.lock().stage.phase == phase
     }
 
     /// The channel is given away: once it has stopped, another daemon has it.
@@ -308,10 +308,6 @@ impl Watch {
         inner.stage.enter(Phase::Failed, &error.to_string());
         inner.stage.last_error = Some(shown);
         inner.stage.stopped_at = error.gtid();
-    }
-
-    pub(super) fn has_failed(&self) -> bool {
-        self.shared.inner.lock().stage.phase == Phase::Failed
     }
 
     /// Notes that the target lacks something that was committed there.

@@ -11,10 +11,7 @@ use crate::verify::TableName;
 /// Returns true if the server, and not its storage engine, cascades: it logs the rows, and misses some of them
 /// where four tables follow each other (`missed_cascade` of the applier).
 fn cascades_itself(server: &ServerFacts) -> bool {
-    let version = &server.version;
-    !version.is_mariadb()
-        && version.is_at_least(9, 6)
-        && !server.is_on("innodb_native_foreign_keys")
+    server.version.cascades_itself() && !server.is_on("innodb_native_foreign_keys")
 }
 
 /// Returns true if cascades of the source are left to a target that may miss rows.

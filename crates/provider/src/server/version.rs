@@ -51,4 +51,32 @@ impl Version {
     pub fn is_at_least(&self, major: u32, minor: u32) -> bool {
         (self.major, self.minor) >= (major, minor)
     }
+
+    /// Returns true if the server, and not its storage engine, makes cascades and logs their rows, unless
+    /// `innodb_native_foreign_keys` is on.
+    #[must_use]
+    pub fn cascades_itself(&self) -> bool {
+        !self.is_mariadb() && self.is_at_least(9, 6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mysql_cascades_itself_since_9_6() {
+        for (version, expected) in [
+            ("5.7.44-log", false),
+            ("8.4.6", false),
+            ("9.5.0", false),
+            ("9.6.0", true),
+            ("9.7.4-commercial", true),
+            ("10.0.0", true),
+            ("10.11.14-MariaDB-log", false),
+            ("11.4.8-MariaDB", false),
+        ] {
+            assert_eq!(Version::parse(version).cascades_itself(), expected, "{version}");
+        }
+    }
 }

@@ -69,10 +69,8 @@ pub(crate) enum Statement {
     /// Those of the named variables that the server has, as SHOW writes them.
     Variables(Vec<String>),
     LockWaits,
-    Process {
-        session: u32,
-        in_full: bool,
-    },
+    /// The line of a connection in the process list.
+    Process(u32),
     HasTable(TableName),
     ColumnsOf(TableName),
     /// As statements for rows need them.
@@ -294,19 +292,11 @@ fn select(parser: &mut Parser<'_>) -> Option<Statement> {
         return Some(Statement::LockWaits);
     }
     let after = |beginning: &str| text.strip_prefix(beginning);
-    let process = |session: &str, in_full| {
-        let session = session.parse().ok()?;
-        Some(Statement::Process { session, in_full })
-    };
     let found = if let Some(session) = after(
         "SELECT HOST, COMMAND, CAST(TIME AS SIGNED), COALESCE(STATE, '') \
          FROM information_schema.PROCESSLIST WHERE ID=",
     ) {
-        process(session, true)
-    } else if let Some(session) =
-        after("SELECT COMMAND, CAST(TIME AS SIGNED) FROM information_schema.PROCESSLIST WHERE ID=")
-    {
-        process(session, false)
+        session.parse().ok().map(Statement::Process)
     } else if let Some(name) = after(
         "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='csa' AND table_name=",
     ) {

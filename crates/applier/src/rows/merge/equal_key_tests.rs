@@ -19,7 +19,7 @@ use crate::options::RowImageColumns;
 
 /// `p (id VARCHAR(9) PRIMARY KEY, v INT)` with a collation that ignores case, and
 /// `c (id INT PRIMARY KEY, p VARCHAR(9) REFERENCES p (id))`.
-struct Definitions;
+struct EqualKeyTables;
 
 fn text(column: usize) -> KeyPart {
     let weights = "defr".chars().flat_map(|c| {
@@ -31,7 +31,7 @@ fn text(column: usize) -> KeyPart {
     KeyPart { column, class: KeyClass::String { collation, prefix: None } }
 }
 
-impl KeySource for Definitions {
+impl KeySource for EqualKeyTables {
     async fn table(
         &mut self,
         _schema: &[u8],
@@ -101,7 +101,7 @@ fn sent(updates: &[(u8, Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     }
     events.push(event(EventType::XID, &[0; 8]));
     let relayed = relayed_events(1, &Arc::new(format_description()), &events);
-    let admitted = Admission::new(Definitions).admit_now(relayed, None, true).expect("known");
+    let admitted = Admission::new(EqualKeyTables).admit_now(relayed, None, true).expect("known");
     assert!(admitted.is_keyed());
     let merged = merge(&[admitted], Sequence::new(1), 4 << 20, RowImageColumns::Full, |_| None);
     let statements = merged.expect("whole rows").free.into_iter();

@@ -120,20 +120,20 @@ impl Model {
     }
 }
 
-struct Definitions {
+struct ModelTables {
     /// Parents always have one.
     have_primary: bool,
     number_rows: bool,
     related: bool,
 }
 
-const KEYED: Definitions = Definitions { have_primary: true, number_rows: false, related: true };
+const KEYED: ModelTables = ModelTables { have_primary: true, number_rows: false, related: true };
 
 fn key(column: usize) -> KeyPart {
     KeyPart { column, class: KeyClass::Integer }
 }
 
-impl KeySource for Definitions {
+impl KeySource for ModelTables {
     async fn table(
         &mut self,
         _schema: &[u8],
@@ -370,7 +370,7 @@ fn without_a_primary_key_changes_of_a_row_share_no_statement() {
         for (late, statements) in [false, true].into_iter().zip(statements) {
             let row = |id| Some([Some(id), None, Some(1)]);
             let moved = |from, to| Change { table: CHILD, before: row(from), after: row(to) };
-            let admitted = Admission::new(Definitions { have_primary, ..KEYED }).admit_now(
+            let admitted = Admission::new(ModelTables { have_primary, ..KEYED }).admit_now(
                 transaction(1, &[moved(1, 2), moved(2, 3), moved(3, 4)]),
                 None,
                 true,
@@ -397,7 +397,7 @@ fn without_a_primary_key_stages_share_no_statement() {
             Change { table: PARENT, before: None, after: parent(9, 1) },
             Change { table: CHILD, before: child(2), after: child(3) },
         ];
-        let admitted = Admission::new(Definitions { have_primary, ..KEYED }).admit_now(
+        let admitted = Admission::new(ModelTables { have_primary, ..KEYED }).admit_now(
             transaction(1, &changes),
             None,
             true,
@@ -417,7 +417,7 @@ fn a_numbered_row_that_is_deleted_at_once_is_written() {
             before,
             after,
         });
-        let mut admission = Admission::new(Definitions { number_rows, related: false, ..KEYED });
+        let mut admission = Admission::new(ModelTables { number_rows, related: false, ..KEYED });
         let admitted = admission.admit_now(transaction(1, &changes), None, true).expect("known");
         let merged = merge(&[admitted], OWN, 4 << 20, RowImageColumns::Full, |_| None);
         let sent: usize = merged

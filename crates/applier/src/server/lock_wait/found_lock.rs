@@ -4,6 +4,8 @@ use std::fmt;
 
 use tokio::time::Instant;
 
+use crate::server::processes::time_in;
+
 /// A wait of the channel for a lock that others hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockWait {
@@ -37,7 +39,7 @@ pub struct LockHolder {
     pub host: String,
     /// `Sleep` for a session that waits for its client.
     pub command: String,
-    /// The time since its statement began, or ended.
+    /// The time since its last statement began; MariaDB counts that of `Sleep` from the statement's end.
     pub seconds: i64,
     /// The statement that it executes, or has executed last, without values.
     pub statement: String,
@@ -54,11 +56,12 @@ impl fmt::Display for LockHolder {
             return Ok(());
         }
         write!(f, " ({user}@{host}, ")?;
+        let time = time_in(command, *seconds);
         match (command.as_str(), statement.as_str()) {
-            ("Sleep", "") => write!(f, "idle for {seconds} s")?,
-            ("Sleep", last) => write!(f, "idle for {seconds} s after: {last}")?,
-            (command, "") => write!(f, "{command} for {seconds} s")?,
-            (_, statement) => write!(f, "executing for {seconds} s: {statement}")?,
+            ("Sleep", "") => write!(f, "idle for {time}")?,
+            ("Sleep", last) => write!(f, "idle for {time} after: {last}")?,
+            (command, "") => write!(f, "{command} for {time}")?,
+            (_, statement) => write!(f, "executing for {time}: {statement}")?,
         }
         f.write_str(")")
     }
@@ -114,9 +117,9 @@ mod tests {
         for (one, said) in [
             (
                 holder(7, "Sleep", "SELECT ?"),
-                "connection 7 (ann@db1, idle for 12 s after: SELECT ?)",
+                "connection 7 (ann@db1, idle for up to 12 s after: SELECT ?)",
             ),
-            (holder(7, "Sleep", ""), "connection 7 (ann@db1, idle for 12 s)"),
+            (holder(7, "Sleep", ""), "connection 7 (ann@db1, idle for up to 12 s)"),
             (holder(7, "Query", "ALTER"), "connection 7 (ann@db1, executing for 12 s: ALTER)"),
             (holder(7, "Query", ""), "connection 7 (ann@db1, Query for 12 s)"),
             (unknown.clone(), "connection 9"),

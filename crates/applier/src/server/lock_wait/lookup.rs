@@ -9,7 +9,6 @@ use tracing::debug;
 
 use super::found_lock::{FoundLock, LockHolder};
 use crate::error::{Error, Result};
-use crate::server::processes::process;
 use crate::server::session::Session;
 use crate::server::target::Target;
 
@@ -45,7 +44,7 @@ fn is_lock_stage(stage: &str) -> bool {
 
 /// Looks for the lock that `connection` waits for.
 pub(crate) async fn look(session: &mut Session, connection: u32) -> Result<Seen> {
-    let process = process(session, u64::from(connection)).await?;
+    let process = session.process(u64::from(connection)).await?;
     let Some(stage) = process.map(|process| process.stage) else { return Ok(Seen::Nothing) };
     let vendor = session.vendor();
     if is_lock_stage(&stage) {

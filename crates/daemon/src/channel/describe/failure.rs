@@ -1,6 +1,8 @@
 //! The error that stopped a channel, as an operator needs to see it.
 
-use csa_applier::{Executor, FailingColumn, FailingRow, PresentRow, TargetGtids};
+use csa_applier::{
+    Executor, FailingColumn, FailingRow, PresentRow, RELOAD_AND_RESTART, TargetGtids,
+};
 use csa_provider::server::by_hand::UNLOGGED;
 use csa_provider::server::link::{About, Consequence, NO_TABLE, rule_of};
 use csa_provider::server::visible::shell_argument;
@@ -57,8 +59,7 @@ impl FailedChannel<'_> {
         Some(format!(
             "if the target is a copy that is newer than the channel's start, leave its rows as they are: \
              csa-daemon stop --channel {name}; on the target: {}DELETE FROM csa.checkpoint WHERE channel='{name}'; \
-             start_from = the copy's GTID set in [channel.applier], then: csa-daemon reload; csa-daemon restart \
-             --channel {name}",
+             start_from = the copy's GTID set in [channel.applier], then: {RELOAD_AND_RESTART} --channel {name}",
             self.by_hand()
         ))
     }
@@ -128,8 +129,8 @@ pub(in crate::channel) fn shown(
         if IDEMPOTENT.contains(&number) && failed.takes_row_images() {
             ways_on.push(format!(
                 "pass over missing rows and overwrite those that are there, until it is set back: \
-                 exec_mode = \"idempotent\" in the channel's [applier], then: csa-daemon reload; \
-                 csa-daemon restart --channel {channel}; verify afterwards"
+                 exec_mode = \"idempotent\" in the channel's [applier], then: {RELOAD_AND_RESTART} \
+                 --channel {channel}; verify afterwards"
             ));
         }
     }
@@ -268,7 +269,8 @@ mod tests {
             let ways = ways_on(code, TargetGtids::Own);
             let way = ways.last().expect("ways");
             let deleted = ": DELETE FROM csa.checkpoint WHERE channel='c'";
-            for words in ["stop --channel c", deleted, "csa-daemon reload"] {
+            let again = "then: csa-daemon reload; csa-daemon restart --channel c";
+            for words in ["stop --channel c", deleted, again] {
                 assert!(way.contains(words), "{words}: {way}");
             }
             let ways = ways_on(code, TargetGtids::Mirror);

@@ -38,7 +38,7 @@ impl Supervisor {
             return Err(self.not_running("restart it first"));
         }
         let is_paused = paused.is_some();
-        if is_paused && self.watch.present_phase() == Phase::Standby {
+        if is_paused && self.watch.is_in(Phase::Standby) {
             return Err(self.not_running("pause it on the daemon that has it"));
         }
         self.controls.set_paused(paused);
@@ -102,7 +102,7 @@ impl Supervisor {
         self.check_present()?;
         self.check_target("a skip")?;
         // Alive and failed: its start is refused and retried.
-        if state.is_alive() && !self.watch.has_failed() {
+        if state.is_alive() && !self.watch.is_in(Phase::Failed) {
             return Err(Refusal::state(
                 format!(
                     "channel {} runs; only a transaction that stopped it can be skipped",

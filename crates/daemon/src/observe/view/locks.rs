@@ -31,7 +31,7 @@ pub(crate) struct LockHolderView {
     pub(crate) user: String,
     pub(crate) host: String,
     pub(crate) command: String,
-    /// The time since its statement began, or ended.
+    /// The time since its last statement began; MariaDB counts that of `Sleep` from the statement's end.
     pub(crate) seconds: i64,
     /// The statement that it executes, or has executed last, without values.
     pub(crate) statement: String,
