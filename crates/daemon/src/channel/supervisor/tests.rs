@@ -245,6 +245,35 @@ async fn a_stop_under_way_has_no_more_time_than_a_later_command_allows() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_channel_that_was_held_since_its_move_was_planned_stays() {
+    let Alone { channel, stop: _stop, _folder } = Alone::new(1, "");
+    let channel = Arc::new(channel);
+    let moves = || channel.give_away_unless_held(Duration::ZERO);
+    run_for_ever(&channel).await;
+    let paused = Paused { by: "ann".to_owned(), since: 1 };
+    channel.set_paused(Some(paused)).await.expect("it runs");
+    assert!(!moves().await);
+    assert!(channel.controls().paused().is_some(), "its pause lasts");
+    channel.set_paused(None).await.expect("it runs");
+
+    let stopping = stop_within_an_hour(&channel).await;
+    assert!(!moves().await, "the stop may take an hour");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!stopping.is_finished(), "a move leaves it its time");
+    assert!(channel.stop(Duration::ZERO, false, false).await.is_err(), "it is stopped");
+    stopping.await.expect("no panic").expect("it ran");
+    // As the end of a run does.
+    channel.watch.stopped("stopped on request");
+    assert!(!moves().await);
+    assert!(channel.check_present().is_ok(), "it is here");
+
+    channel.watch.starting(&channel.settings());
+    run_for_ever(&channel).await;
+    assert!(moves().await);
+    assert!(channel.check_present().is_err(), "it may run elsewhere");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reload_neither_waits_for_a_long_stop_nor_shortens_it() {
     let Alone { channel, stop, _folder } = Alone::new(1, "");
     let channel = Arc::new(channel);
