@@ -175,6 +175,22 @@ async fn a_wait_ends_once_another_daemon_has_the_channel() {
     assert!(none.is_ok_and(|missing| missing.is_empty()), "what is known to be applied is applied");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_wait_lasts_while_its_daemon_joins_the_fleet() {
+    let Alone { channel, stop: _stop, _folder } = Alone::new(1, "");
+    let channel = Arc::new(channel.unclaimed());
+    let set: GtidSet = gtid().to_string().parse().expect("a GTID is a set");
+    let missing = channel.wait_for(&set, Duration::from_secs(1)).await;
+    assert_eq!(missing.expect("it may get the channel"), set);
+    let waiting = Arc::clone(&channel);
+    let wait = tokio::spawn(async move { waiting.wait_for(&set, Duration::from_secs(3600)).await });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!wait.is_finished(), "it may still get the channel");
+    channel.show_elsewhere("daemon db2 has claimed the channel");
+    let refused = wait.await.expect("no panic").expect_err("another daemon has it");
+    assert!(refused.error.contains("db2"), "{refused:?}");
+}
+
 /// Gives a channel a run whose groups never finish.
 async fn run_for_ever(channel: &Supervisor) {
     let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
