@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use csa_tests::{Daemon, Load, LoadOptions, OpenApi, Server, compare, eventually, prepare};
+use csa_tests::{Daemon, Etcd, Load, LoadOptions, OpenApi, Server, compare, eventually, prepare};
 use serde_json::Value;
 
 use crate::{DRAIN, wait_state};
@@ -362,7 +362,8 @@ async fn every_answer_is_as_the_description_says() {
     for (path, value) in &settings {
         unknown("put", path, value);
     }
-    // A daemon of a fleet whose engine does not answer.
+    // A daemon of a fleet whose engine does not answer. Who has the channel is not known there.
+    let once = format!("{never}&timeout_seconds=0");
     let fleet = Daemon::builder(&source, &target)
         .set("claims.engine", "etcd")
         .set("claims.endpoints", vec!["http://127.0.0.1:1"])
@@ -373,13 +374,25 @@ async fn every_answer_is_as_the_description_says() {
         ("get", "/fleet", "", 200),
         ("post", &*restart, "", 409),
         ("post", drain, "", 200),
-        ("get", wait, never, 409),
+        ("get", wait, &*once, 200),
     ] {
         let url = path.replace("{name}", "test") + query;
         let (status, answer) = fleet.request(&method.to_uppercase(), &url, &own, "");
         assert_eq!(status, code, "{answer}");
         api.check(method, path, status, &answer);
     }
+    // A wait that begins while a daemon joins ends once it knows that the channel is not for it.
+    let etcd = Etcd::start();
+    let shareless = Daemon::builder(&source, &target)
+        .set("claims.engine", "etcd")
+        .set("claims.endpoints", vec![etcd.endpoint()])
+        .set("claims.weight", 0)
+        .start();
+    let authorization = format!("Bearer {}", shareless.own_token());
+    let url = wait.replace("{name}", "test") + never;
+    let (status, answer) = shareless.request("GET", &url, &[("authorization", &authorization)], "");
+    assert_eq!(status, 409, "{answer}");
+    api.check("get", wait, status, &answer);
     // A channel that only archives has nothing to set.
     let archive = tempfile::tempdir().expect("a temporary directory");
     let alone = Daemon::builder(&source, &source)

@@ -69,6 +69,11 @@ impl ClaimedChannels for Host {
         self.drop_from(channel);
     }
 
+    async fn move_away(&self, channel: &str) -> bool {
+        self.end(channel).await;
+        true
+    }
+
     fn is_held(&self, _: &str) -> bool {
         false
     }

@@ -121,9 +121,6 @@ struct Life {
 
 type Done<T> = Result<T, Refusal>;
 
-/// The standing of a channel that this daemon gives to another one of the fleet.
-const GIVEN_AWAY: &str = "given away";
-
 /// The longest wait for a relay store to write what is in memory only.
 const RELAY_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -224,9 +221,11 @@ impl Supervisor {
 
     /// Returns true while an operator keeps the channel from applying, or a command is under way that may do so.
     pub(crate) fn is_held(&self) -> bool {
-        self.controls.paused().is_some()
-            || self.watch.is_in(Phase::Stopped)
-            || self.state.try_lock().is_err()
+        self.is_kept_from_applying() || self.state.try_lock().is_err()
+    }
+
+    fn is_kept_from_applying(&self) -> bool {
+        self.controls.paused().is_some() || self.watch.is_in(Phase::Stopped)
     }
 
     /// Begins to record a timeline; `None` while another client records one.
@@ -295,20 +294,6 @@ impl Supervisor {
         if !state.is_alive() && self.check_present().is_ok() {
             self.begin(&mut state);
         }
-    }
-
-    /// Ends a channel that this daemon gives away, with its reception; it starts again when it is claimed
-    /// again.
-    pub(crate) async fn give_away(&self, patience: Duration) {
-        let mut state = self.state_to_end(patience).await;
-        self.hindrance.set_elsewhere(GIVEN_AWAY, false);
-        if state.is_alive() {
-            // Its end is no stop that somebody asked for, also while the store is closed.
-            self.watch.stands_by_at_its_end(GIVEN_AWAY);
-            self.end(&mut state, patience).await;
-        }
-        self.end_reception().await;
-        self.show_elsewhere(GIVEN_AWAY);
     }
 
     /// Says why the channel does not run here; for one that does not.

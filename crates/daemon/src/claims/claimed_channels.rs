@@ -16,6 +16,10 @@ pub trait ClaimedChannels: Debug + Send + Sync + 'static {
     /// Finishes running groups and ends the channel; returns when nothing of it runs.
     fn end(&self, channel: &str) -> impl Future<Output = ()> + Send;
 
+    /// Does the same for a channel that belongs elsewhere, unless an operator has paused or stopped it by now. Returns
+    /// false where it stays.
+    fn move_away(&self, channel: &str) -> impl Future<Output = bool> + Send;
+
     /// An operator has paused or stopped the channel.
     fn is_held(&self, channel: &str) -> bool;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -195,7 +195,8 @@ pub struct Keeper<E, W> {
     mine: BTreeMap<String, Hold>,
     /// The instances of channels that were begun, the last one of each.
     begun: BTreeMap<String, u64>,
-    ending: JoinSet<String>,
+    /// Channels with true once they have ended, and with false if they stay.
+    ending: JoinSet<(bool, String)>,
     /// Ended, and not released yet.
     ended: Vec<String>,
     /// The members as seen last.
@@ -284,10 +285,19 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
             () = changed => {}
             () = sleep_until(until) => {}
             () = self.shared.poke.notified() => {}
-            Some(ended) = self.ending.join_next() => self.ended.extend(ended.ok()),
+            Some(ended) = self.ending.join_next() => self.note_end(ended),
         }
         while let Some(ended) = self.ending.try_join_next() {
-            self.ended.extend(ended.ok());
+            self.note_end(ended);
+        }
+    }
+
+    fn note_end(&mut self, ended: Result<(bool, String), JoinError>) {
+        let Ok((has_ended, channel)) = ended else { return };
+        if has_ended {
+            self.ended.push(channel);
+        } else {
+            self.mine.insert(channel, Hold::Working);
         }
     }
 
@@ -409,7 +419,9 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
     }
 
     async fn give(&mut self, steps: Steps, fleet: &Fleet) -> Result<(), EngineError> {
-        for channel in steps.end {
+        let end = steps.end.into_iter().map(|channel| (channel, false));
+        let moves = steps.moves.into_iter().map(|channel| (channel, true));
+        for (channel, may_stay) in end.chain(moves) {
             let claim =
                 fleet.claims.get(&channel).filter(|claim| claim.holder != self.options.name);
             match (claim, self.shares.owner(&channel)) {
@@ -421,8 +433,11 @@ impl<E: Engine, W: ClaimedChannels> Keeper<E, W> {
             self.mine.insert(channel.clone(), Hold::Ending);
             let work = Arc::clone(&self.work);
             self.ending.spawn(async move {
+                if may_stay {
+                    return (work.move_away(&channel).await, channel);
+                }
                 work.end(&channel).await;
-                channel
+                (true, channel)
             });
         }
         match steps.release.is_empty() {

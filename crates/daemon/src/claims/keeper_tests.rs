@@ -77,6 +77,8 @@ struct Ledger {
     idle: usize,
     /// Channels that an operator has paused or stopped.
     held: BTreeSet<String>,
+    /// Channels that an operator stops between the plan of a move and the move.
+    held_first: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -117,6 +119,19 @@ impl ClaimedChannels for Arc<Simulated> {
         assert!(removed, "{channel} does not run on {}", self.name);
         let idle = ledger.running.values().filter(|who| who.is_empty()).count();
         ledger.idle = ledger.idle.max(idle);
+    }
+
+    async fn move_away(&self, channel: &str) -> bool {
+        let is_held = {
+            let mut ledger = self.ledger.lock();
+            let is_held = ledger.held_first.contains(channel);
+            ledger.held.extend(is_held.then(|| channel.to_owned()));
+            is_held
+        };
+        if !is_held {
+            self.end(channel).await;
+        }
+        !is_held
     }
 
     fn is_held(&self, channel: &str) -> bool {

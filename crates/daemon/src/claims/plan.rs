@@ -43,6 +43,8 @@ pub(super) struct Steps {
     pub(super) take: Vec<String>,
     /// Channels to end, then to release.
     pub(super) end: Vec<String>,
+    /// Channels to end, then to release, unless an operator holds them first.
+    pub(super) moves: Vec<String>,
     /// Channels to release: nothing of them runs.
     pub(super) release: Vec<String>,
     /// There was more to move than may move at a time.
@@ -73,7 +75,10 @@ impl Situation<'_> {
                 Some(Hold::Working) if !self.belongs_elsewhere(channel) => {}
                 Some(Hold::Working) if moving < MOVES => {
                     moving += 1;
-                    steps.end.push(channel.clone());
+                    match self.is_draining {
+                        true => steps.end.push(channel.clone()),
+                        false => steps.moves.push(channel.clone()),
+                    }
                 }
                 Some(Hold::Working) => steps.has_more = true,
                 None if claimed_by_other => {}
@@ -132,7 +137,7 @@ mod tests {
         let (shares, [ours, theirs]) = shares(false);
         let (our, their) = (&ours[0], &theirs[0]);
         let known = BTreeSet::from([our.clone(), their.clone()]);
-        let (take, end, release) = ("take", "end", "release");
+        let (take, end, moves, release) = ("take", "end", "move", "release");
         let working = Some(Hold::Working);
         for (channel, mine, claims, settled, stable, wanted) in [
             // Free.
@@ -153,7 +158,7 @@ mod tests {
             (their, None, Some(claim("a", false)), true, true, release),
             // The other's share, once nothing has changed for a while.
             (their, working, Some(claim("a", true)), true, false, ""),
-            (their, working, Some(claim("a", true)), true, true, end),
+            (their, working, Some(claim("a", true)), true, true, moves),
             (their, Some(Hold::Ending), Some(claim("a", true)), true, true, ""),
         ] {
             let case = format!("{channel} {mine:?} {claims:?} settled {settled} stable {stable}");
@@ -172,11 +177,13 @@ mod tests {
             };
             let steps = situation.steps();
             let of = |list: &[String], name| list.contains(channel).then_some(name);
-            let done: Vec<&str> =
-                [of(&steps.take, take), of(&steps.end, end), of(&steps.release, release)]
-                    .into_iter()
-                    .flatten()
-                    .collect();
+            let lists = [
+                of(&steps.take, take),
+                of(&steps.end, end),
+                of(&steps.moves, moves),
+                of(&steps.release, release),
+            ];
+            let done: Vec<&str> = lists.into_iter().flatten().collect();
             assert_eq!(done.concat(), wanted, "{case}");
         }
     }
@@ -203,7 +210,7 @@ mod tests {
             situation.steps()
         };
         let first = steps(&mine);
-        assert_eq!((first.end.len(), first.has_more), (MOVES, true));
+        assert_eq!((first.end.len(), first.moves.len(), first.has_more), (MOVES, 0, true));
         for channel in &first.end[1..] {
             mine.insert(channel.clone(), Hold::Ending);
         }
@@ -241,6 +248,6 @@ mod tests {
             is_stable: true,
             is_draining: false,
         };
-        assert_eq!(situation.steps().end, theirs[1..2]);
+        assert_eq!(situation.steps().moves, theirs[1..2]);
     }
 }

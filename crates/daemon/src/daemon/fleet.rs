@@ -115,6 +115,13 @@ impl ClaimedChannels for Channels {
         }
     }
 
+    async fn move_away(&self, channel: &str) -> bool {
+        match self.0.channel(channel) {
+            Some(channel) => channel.give_away_unless_held(self.0.stop_timeout()).await,
+            None => true,
+        }
+    }
+
     fn is_held(&self, channel: &str) -> bool {
         self.0.channel(channel).is_some_and(|channel| channel.is_held())
     }

@@ -64,6 +64,8 @@ struct Open {
     /// BEGIN or XA START was seen, so that a separate event commits the transaction.
     begun: bool,
     content: Content,
+    /// See [`TransactionAssembler::leave_out`].
+    is_left_out: bool,
 }
 
 /// The events between BEGIN and the end of a transaction.
@@ -81,10 +83,17 @@ impl TransactionAssembler {
         Self { open: None, last: None }
     }
 
-    /// Returns the open transaction.
+    /// Returns the open transaction, unless it is left out.
     #[must_use]
     pub fn in_transaction(&self) -> Option<&Gtid> {
-        self.open.as_ref().map(|open| &open.gtid)
+        self.open.as_ref().filter(|open| !open.is_left_out).map(|open| &open.gtid)
+    }
+
+    /// Leaves out the rest of the open transaction: all of it is passed over, also what can't be replicated.
+    pub fn leave_out(&mut self) {
+        if let Some(open) = self.open.as_mut() {
+            open.is_left_out = true;
+        }
     }
 
     /// Forgets the open transaction: the link was lost, and the source will send it again.
@@ -107,6 +116,20 @@ impl TransactionAssembler {
     /// # Errors
     /// A [`StreamError`] for everything that can't be replicated; the state is unchanged then.
     pub fn place(&mut self, event: &RawEvent) -> Result<Placement, StreamError> {
+        if self.open.as_ref().is_none_or(|open| !open.is_left_out) {
+            return self.judge(event);
+        }
+        if is_never_within(event.event_type()) {
+            // The transaction ended before, with a statement that is not known as an end.
+            self.end();
+            return self.judge(event);
+        }
+        // An end that is known counts, so that what follows is judged. An error is one of the content.
+        let _ = self.judge(event);
+        Ok(Placement::PassedOver)
+    }
+
+    fn judge(&mut self, event: &RawEvent) -> Result<Placement, StreamError> {
         let event_type = event.event_type();
         match event_type {
             EventType::GTID | EventType::GTID_TAGGED => self.begin(event),
@@ -148,7 +171,7 @@ impl TransactionAssembler {
         let header = TransactionHeader::parse(event)
             .map_err(|source| StreamError::Malformed { at: self.position(), source })?;
         let gtid = header.gtid.clone();
-        self.open = Some(Open { gtid, begun: false, content: Content::None });
+        self.open = Some(Open { gtid, begun: false, content: Content::None, is_left_out: false });
         Ok(Placement::Begin(header))
     }
 
@@ -243,6 +266,20 @@ impl TransactionAssembler {
     fn gtid_text(&self) -> String {
         self.open.as_ref().map_or_else(|| self.position(), |open| open.gtid.to_string())
     }
+}
+
+/// Returns true for an event that comes between transactions, or begins one.
+const fn is_never_within(event_type: EventType) -> bool {
+    matches!(
+        event_type,
+        EventType::GTID
+            | EventType::GTID_TAGGED
+            | EventType::ANONYMOUS_GTID
+            | EventType::FORMAT_DESCRIPTION
+            | EventType::ROTATE
+            | EventType::STOP
+            | EventType::PREVIOUS_GTIDS
+    )
 }
 
 /// Skips the incident number (2 bytes) and the length of the text (1 byte).

@@ -62,8 +62,6 @@ pub struct RecordedProvider<R> {
     end: GtidSet,
     status: Arc<SourceStatus>,
     assembler: TransactionAssembler,
-    /// The transaction that is read was received before.
-    is_skipping: bool,
 }
 
 /// The way in which one reading ended.
@@ -86,7 +84,7 @@ impl<R: Recording> RecordedProvider<R> {
     #[must_use]
     pub fn new(recording: R, end: GtidSet, status: Arc<SourceStatus>) -> Self {
         let assembler = TransactionAssembler::new();
-        Self { recording, end, status, assembler, is_skipping: false }
+        Self { recording, end, status, assembler }
     }
 
     /// Receives into `sink`, beginning again as long as it takes; `Ok` when stopped.
@@ -213,14 +211,18 @@ impl<R: Recording> RecordedProvider<R> {
     ) -> Result<(), ReadingEnd> {
         let placement = self.assembler.place(&event).map_err(Error::from);
         let placement = placement.map_err(ReadingEnd::Fatal)?;
-        if let Placement::Begin(header) = &placement {
-            self.is_skipping = sink.has_received(&header.gtid);
+        if let Placement::Begin(header) = &placement
+            && sink.has_received(&header.gtid)
+        {
+            // Before its content is judged: what a backup has need not be fit for a channel.
+            self.assembler.leave_out();
+            return Ok(());
         }
         let event_type = event.event_type();
         let is_outside = match &placement {
             Placement::PassedOver => true,
             Placement::Outside => event_type != EventType::FORMAT_DESCRIPTION,
-            Placement::Begin(_) | Placement::Body | Placement::End => self.is_skipping,
+            Placement::Begin(_) | Placement::Body | Placement::End => false,
         };
         if is_outside {
             return Ok(());

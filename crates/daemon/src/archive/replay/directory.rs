@@ -206,11 +206,18 @@ impl DirectoryStream {
         }
     }
 
-    /// Counts a transaction as reached with its last event. A wrong event is left to reception, which says why.
+    /// Counts a transaction as reached with its last event. A wrong event is left to reception, which says why, unless the
+    /// transaction was reached before.
     fn note(&mut self, event: &RawEvent) {
         let open = self.assembler.in_transaction().cloned();
-        if let (Ok(Placement::End), Some(gtid)) = (self.assembler.place(event), open) {
-            self.reached.add(&gtid);
+        match (self.assembler.place(event), open) {
+            (Ok(Placement::Begin(header)), _) if self.reached.contains(&header.gtid) => {
+                self.assembler.leave_out();
+            }
+            (Ok(Placement::End), Some(gtid)) => {
+                self.reached.add(&gtid);
+            }
+            _ => {}
         }
     }
 }
@@ -332,6 +339,29 @@ mod tests {
                 (end, _) => panic!("{end:?}"),
             }
         }
+    }
+
+    #[tokio::test]
+    async fn what_the_target_has_hides_no_transaction_after_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let gtid = |gno: u64| -> Gtid {
+            format!("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:{gno}").parse().expect("a GTID")
+        };
+        // A session in another format than ROW has logged the first: no event ends it.
+        let events = [
+            gtid_event(&gtid(1), 1),
+            query_event("d", "CREATE TABLE t SELECT 1"),
+            gtid_event(&gtid(2), 2),
+            query_event("d", "BEGIN"),
+            event(EventType::XID, &[0; 8]),
+        ];
+        write_file(&folder.path().join("binlog.000001"), &GtidSet::new(), &events);
+        let both = GtidSet::from_iter([gtid(1), gtid(2)]);
+        write_file(&folder.path().join("binlog.000002"), &both, &[]);
+        let mut stream = DirectoryStream::new(folder.path().to_owned());
+        stream.open(&GtidSet::from_iter([gtid(1)])).await.expect("opened");
+        while stream.next().await.expect("no gap").is_some() {}
+        assert_eq!(stream.reached, both);
     }
 
     #[tokio::test]

@@ -219,7 +219,7 @@ impl Supervisor {
 
     /// Waits until everything in `set` is committed on the target, or archived without one; returns what is missing after
     /// `timeout`, or when the channel is removed. The wait continues while the channel is stopped, like
-    /// the server's `WAIT_FOR_EXECUTED_GTID_SET`.
+    /// the server's `WAIT_FOR_EXECUTED_GTID_SET`, and while the daemon joins its fleet.
     ///
     /// # Errors
     /// Another daemon of the fleet has the channel, and this one doesn't learn what it applies.
@@ -227,7 +227,10 @@ impl Supervisor {
         let executed = async {
             // Polled, because pipelines come and go during the wait.
             while !self.watch.has_executed(set) {
-                if let Some(refused) = self.refused_here() {
+                // A daemon that joins does not know yet who has the channel, and may get it.
+                if !self.hindrance.is_joining()
+                    && let Some(refused) = self.refused_here()
+                {
                     return Err(refused);
                 }
                 tokio::time::sleep(LOOK).await;

@@ -175,6 +175,22 @@ async fn a_wait_ends_once_another_daemon_has_the_channel() {
     assert!(none.is_ok_and(|missing| missing.is_empty()), "what is known to be applied is applied");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_wait_lasts_while_its_daemon_joins_the_fleet() {
+    let Alone { channel, stop: _stop, _folder } = Alone::new(1, "");
+    let channel = Arc::new(channel.unclaimed());
+    let set: GtidSet = gtid().to_string().parse().expect("a GTID is a set");
+    let missing = channel.wait_for(&set, Duration::from_secs(1)).await;
+    assert_eq!(missing.expect("it may get the channel"), set);
+    let waiting = Arc::clone(&channel);
+    let wait = tokio::spawn(async move { waiting.wait_for(&set, Duration::from_secs(3600)).await });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!wait.is_finished(), "it may still get the channel");
+    channel.show_elsewhere("daemon db2 has claimed the channel");
+    let refused = wait.await.expect("no panic").expect_err("another daemon has it");
+    assert!(refused.error.contains("db2"), "{refused:?}");
+}
+
 /// Gives a channel a run whose groups never finish.
 async fn run_for_ever(channel: &Supervisor) {
     let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
@@ -242,6 +258,35 @@ async fn a_stop_under_way_has_no_more_time_than_a_later_command_allows() {
         stop.cancel();
         channel.finish().await.expect("nothing failed");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_was_held_since_its_move_was_planned_stays() {
+    let Alone { channel, stop: _stop, _folder } = Alone::new(1, "");
+    let channel = Arc::new(channel);
+    let moves = || channel.give_away_unless_held(Duration::ZERO);
+    run_for_ever(&channel).await;
+    let paused = Paused { by: "ann".to_owned(), since: 1 };
+    channel.set_paused(Some(paused)).await.expect("it runs");
+    assert!(!moves().await);
+    assert!(channel.controls().paused().is_some(), "its pause lasts");
+    channel.set_paused(None).await.expect("it runs");
+
+    let stopping = stop_within_an_hour(&channel).await;
+    assert!(!moves().await, "the stop may take an hour");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!stopping.is_finished(), "a move leaves it its time");
+    assert!(channel.stop(Duration::ZERO, false, false).await.is_err(), "it is stopped");
+    stopping.await.expect("no panic").expect("it ran");
+    // As the end of a run does.
+    channel.watch.stopped("stopped on request");
+    assert!(!moves().await);
+    assert!(channel.check_present().is_ok(), "it is here");
+
+    channel.watch.starting(&channel.settings());
+    run_for_ever(&channel).await;
+    assert!(moves().await);
+    assert!(channel.check_present().is_err(), "it may run elsewhere");
 }
 
 #[tokio::test(start_paused = true)]

@@ -107,6 +107,38 @@ fn what_cannot_be_replicated_is_refused_by_name() {
 }
 
 #[test]
+fn what_is_left_out_is_not_judged() {
+    let mut assembler = TransactionAssembler::new();
+    begin(&mut assembler, 1);
+    assembler.leave_out();
+    assert_eq!(assembler.in_transaction(), None);
+    let passed_over = |outcome: Result<Placement, StreamError>| {
+        assert_eq!(outcome.unwrap(), Placement::PassedOver);
+    };
+    passed_over(query(&mut assembler, "BEGIN"));
+    for event_type in [EventType::INTVAR, EventType::INCIDENT, EventType(99)] {
+        passed_over(assembler.place(&event(event_type, &[0; 20])));
+    }
+    passed_over(query(&mut assembler, "insert into t values (1)"));
+    passed_over(assembler.place(&event(EventType::XID, &[0; 8])));
+    // It has ended.
+    assert!(assembler.place(&event(EventType(99), &[0; 20])).is_err());
+    begin(&mut assembler, 2);
+    assert_eq!(place(&mut assembler, EventType::TRANSACTION_PAYLOAD), Placement::End);
+
+    // An end that is not known as one: whatever can't be within a transaction counts again.
+    begin(&mut assembler, 3);
+    assembler.leave_out();
+    passed_over(query(&mut assembler, "CREATE TABLE t SELECT 1"));
+    let gtid = begin(&mut assembler, 4);
+    assert_eq!(assembler.in_transaction(), Some(&gtid));
+    assert!(query(&mut assembler, "CREATE TABLE t SELECT 1").is_err());
+    assembler.leave_out();
+    assert_eq!(place(&mut assembler, EventType::ROTATE), Placement::Outside);
+    assert!(assembler.place(&event(EventType::ANONYMOUS_GTID, &[0; 20])).is_err());
+}
+
+#[test]
 fn events_out_of_place_are_refused() {
     let mut assembler = TransactionAssembler::new();
     assert!(assembler.place(&event(EventType::XID, &[0; 8])).is_err());

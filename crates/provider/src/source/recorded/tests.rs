@@ -99,6 +99,30 @@ async fn what_was_received_is_passed_over_and_a_cut_is_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_what_is_new_is_judged() {
+    let as_text = |gno: u64| {
+        vec![
+            gtid_event(&gtid(gno), gno),
+            query_event("d", "BEGIN"),
+            event(EventType::INTVAR, &[0; 9]),
+            query_event("d", "INSERT INTO t VALUES (1)"),
+            event(EventType::XID, &gno.to_le_bytes()),
+        ]
+    };
+    let without_end =
+        |gno: u64| vec![gtid_event(&gtid(gno), gno), query_event("d", "CREATE TABLE t SELECT 1")];
+    let events = [as_text(1), without_end(2), transaction(3), as_text(4)].concat();
+    let sink = RecordingInlet::default();
+    sink.0.lock().received = up_to(2);
+    let script = Script::new([Step::Events(events)]);
+    let provider = RecordedProvider::new(script, GtidSet::new(), Arc::default());
+    let end = provider.run(sink.clone(), CancellationToken::new()).await.unwrap_err();
+    assert_eq!(sink.0.lock().received, up_to(3));
+    assert_eq!(end.gtid, Some(gtid(4)), "{end}");
+    assert!(end.to_string().contains("binlog_format=ROW"), "{end}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_end_of_a_recording_is_no_end_of_the_channel() {
     let sink = RecordingInlet::default();
     let status: Arc<SourceStatus> = Arc::default();
