@@ -1,6 +1,7 @@
 //! Makes a server as it was after its start, and finds out whether that worked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -142,6 +143,9 @@ const SETTINGS: &str = "SET SESSION lock_wait_timeout = 5, foreign_key_checks = 
 const SESSIONS: &str = "SELECT ID FROM performance_schema.processlist WHERE ID <> CONNECTION_ID() \
     AND COMMAND <> 'Daemon' AND USER NOT IN ('system user', 'event_scheduler')";
 
+/// Parts of names of files without an effect: `RESET PERSIST` leaves an empty one, and relay logs are in no list.
+const MAY_STAY: [&str; 2] = ["mysqld-auto.cnf", "-relay-bin"];
+
 /// The files of a fresh server have less than half of it.
 const MOST_MEBIBYTES: u64 = 300;
 
@@ -149,7 +153,8 @@ const MOST_MEBIBYTES: u64 = 300;
 pub(crate) fn fingerprint(server: &Server) -> Result<Fingerprint, String> {
     on_a_thread(async || {
         let mut conn = connect(server).await?;
-        let fingerprint = look(&mut conn, &LOOKS).await?;
+        let mut fingerprint = look(&mut conn, &LOOKS).await?;
+        fingerprint.0.extend(files(server)?.0);
         conn.disconnect().await?;
         Ok(fingerprint)
     })
@@ -171,6 +176,7 @@ pub(crate) fn reset(server: &Server, fresh: &Fingerprint) -> Result<(), String> 
             conn.query_drop(statement).await?;
         }
         fresh.compare(&look(&mut conn, &LOOKS).await?)?;
+        fresh.compare(&files(server)?)?;
         conn.disconnect().await?;
         let mebibytes = size(server)?;
         if mebibytes > MOST_MEBIBYTES {
@@ -311,10 +317,28 @@ async fn end_sessions(conn: &mut Conn) -> Result<(), Reason> {
     Err("a session does not end".into())
 }
 
+/// Returns the names in the folders of data and of temporary files: a server that ended too early may have left some.
+fn files(server: &Server) -> std::io::Result<Fingerprint> {
+    let mut names = BTreeSet::new();
+    for part in ["data", "files"] {
+        for entry in std::fs::read_dir(folder(server).join(part))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if !MAY_STAY.iter().any(|word| name.contains(word)) {
+                names.insert(format!("{part}/{name}"));
+            }
+        }
+    }
+    Ok(Fingerprint(BTreeMap::from([("files", names)])))
+}
+
+/// Returns the folder of the server's data and logs.
+fn folder(server: &Server) -> &Path {
+    server.log.parent().unwrap_or(&server.log)
+}
+
 /// Returns the MiB of the server's files.
 fn size(server: &Server) -> std::io::Result<u64> {
-    let folder = server.socket.parent().unwrap_or(&server.socket);
-    let output = std::process::Command::new("du").arg("-sm").arg(folder).output()?;
+    let output = std::process::Command::new("du").arg("-sm").arg(folder(server)).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let size = text.split_whitespace().next().and_then(|size| size.parse().ok());
     size.ok_or_else(|| std::io::Error::other("du: no number"))

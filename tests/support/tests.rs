@@ -172,6 +172,11 @@ async fn a_server_is_as_fresh_after_a_reset_or_is_not_used_again() {
         server.exec(back).await;
         crate::reset::reset(&server, &fresh).expect(back);
     }
+    let file = server.log.with_file_name("files").join("left");
+    std::fs::write(&file, "").expect("a file");
+    let reason = crate::reset::reset(&server, &fresh).expect_err("a file");
+    assert!(reason.starts_with("other files: "), "{reason}");
+    std::fs::remove_file(&file).expect("removing it");
     // Its instruments stay where they were.
     server.exec("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'").await;
     server.exec("UNINSTALL PLUGIN rpl_semi_sync_source").await;
@@ -202,7 +207,8 @@ const CHANGES_TO_UNDO: [(&str, &str); 17] = [
     (
         "SET GLOBAL gtid_mode=ON_PERMISSIVE; SET GLOBAL gtid_mode=OFF_PERMISSIVE; \
          SET GLOBAL gtid_mode=OFF; SET GLOBAL enforce_gtid_consistency=OFF",
-        "variables",
+        // Each step begins a binary log.
+        "files",
     ),
     ("SET GLOBAL super_read_only=ON", "variables"),
 ];
