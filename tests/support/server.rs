@@ -143,7 +143,7 @@ impl Server {
         &self.data_directory
     }
 
-    /// Keeps other tests from using this server.
+    /// Keeps other tests from using this server. One that was shut down and started again is compared like any other.
     fn touch(&self) {
         if let Some(lent) = &self.lent {
             lent.touch();
@@ -202,6 +202,7 @@ impl Server {
     /// If it does not end.
     #[track_caller]
     pub fn kill9(&self) {
+        self.touch();
         self.script("kill");
     }
 
@@ -220,6 +221,7 @@ impl Server {
     /// If it does not restart.
     #[track_caller]
     pub fn take_uuid_of(&self, other: &Self) {
+        self.touch();
         self.stop();
         let file = |server: &Self| server.data_directory.join("auto.cnf");
         std::fs::copy(file(other), file(self)).expect("copying auto.cnf");
@@ -232,6 +234,7 @@ impl Server {
     /// If it does not restart.
     #[track_caller]
     pub fn take_new_uuid(&self) {
+        self.touch();
         self.stop();
         std::fs::remove_file(self.data_directory.join("auto.cnf")).expect("removing auto.cnf");
         self.restart();
@@ -243,6 +246,7 @@ impl Server {
     /// If it can't be copied.
     #[track_caller]
     pub fn save_data(&self) {
+        self.touch();
         let kept = self.kept();
         let _ = std::fs::remove_dir_all(&kept);
         copy(&self.data_directory, &kept);
@@ -254,6 +258,7 @@ impl Server {
     /// If there is no copy.
     #[track_caller]
     pub fn put_back_data(&self) {
+        self.touch();
         std::fs::remove_dir_all(&self.data_directory).expect("removing the data directory");
         std::fs::rename(self.kept(), &self.data_directory).expect("the copy that was kept");
     }
@@ -264,6 +269,7 @@ impl Server {
     /// If it can't be moved.
     #[track_caller]
     pub fn move_data(&self, folder: &Path) {
+        self.touch();
         let moved = folder.join(&self.name);
         copy(&self.data_directory, &moved);
         std::fs::remove_dir_all(&self.data_directory).expect("removing the data directory");
@@ -285,7 +291,6 @@ impl Server {
 
     #[track_caller]
     fn script(&self, command: &str) {
-        self.touch();
         if let Err(message) = run_script(&Self::script_path(), &self.folder, &[command, &self.name])
         {
             panic!("{message}");

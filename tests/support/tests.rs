@@ -184,6 +184,22 @@ async fn a_server_is_as_fresh_after_a_reset_or_is_not_used_again() {
     assert!(reason.starts_with("other instruments: "), "{reason}");
 }
 
+/// A server that has started once more is as fresh after a reset as one that has started once.
+#[tokio::test]
+async fn a_server_is_as_fresh_after_a_restart_and_a_reset() {
+    let server = Server::start("restarted", &[]);
+    let fresh = crate::reset::fingerprint(&server).expect("a server to look at");
+    let table = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT); \
+        INSERT INTO d.t VALUES (7)";
+    server.exec(table).await;
+    server.exec("SET PERSIST event_scheduler=OFF; SET GLOBAL read_only=ON").await;
+    server.restart();
+    crate::reset::reset(&server, &fresh).expect("a shutdown and a start");
+    server.exec(table).await;
+    server.stop();
+    crate::reset::reset(&server, &fresh).expect_err("a server that does not run");
+}
+
 /// A change that a reset undoes, and the name of the comparison before it.
 const CHANGES_TO_UNDO: [(&str, &str); 17] = [
     ("ALTER USER csa@'%' WITH MAX_USER_CONNECTIONS 9", "accounts"),
