@@ -2,8 +2,8 @@
 //!
 //! Only where `CSA_REUSE_SERVERS` names a file (`make test` does that): what happens to each server is a line in it,
 //! and whoever set it removes the servers that are left (`mysql-sandbox sweep`). A server whose process or files a
-//! test has touched is not used again; [`crate::reset`] compares what it can see of the others. A shutdown and a start
-//! with the same options touch nothing: a server has just done the same when it is fresh.
+//! test has touched is not used again; [`crate::reset`] compares what it can see of the others. A start with the same
+//! options touches nothing, nor does what comes before it: InnoDB recovers what was committed, and a reset drops that.
 
 use std::cell::RefCell;
 use std::fs::OpenOptions;

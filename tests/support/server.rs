@@ -143,7 +143,7 @@ impl Server {
         &self.data_directory
     }
 
-    /// Keeps other tests from using this server. One that was shut down and started again is compared like any other.
+    /// Keeps other tests from using this server. One that ended and was started again is compared like any other.
     fn touch(&self) {
         if let Some(lent) = &self.lent {
             lent.touch();
@@ -202,7 +202,6 @@ impl Server {
     /// If it does not end.
     #[track_caller]
     pub fn kill9(&self) {
-        self.touch();
         self.script("kill");
     }
 

@@ -195,7 +195,17 @@ async fn a_server_is_as_fresh_after_a_restart_and_a_reset() {
     server.exec("SET PERSIST event_scheduler=OFF; SET GLOBAL read_only=ON").await;
     server.restart();
     crate::reset::reset(&server, &fresh).expect("a shutdown and a start");
+
     server.exec(table).await;
+    let mut holder = server.conn().await;
+    holder.query_drop("BEGIN; DELETE FROM d.t WHERE id = 7").await.expect("a transaction");
+    server.exec("XA START 'x'; INSERT INTO d.t VALUES (8); XA END 'x'; XA PREPARE 'x'").await;
+    server.kill9();
+    server.restart();
+    let reason = crate::reset::reset(&server, &fresh).expect_err("a branch is left");
+    assert!(reason.starts_with("other branches: "), "{reason}");
+    server.exec("XA ROLLBACK 'x'").await;
+    crate::reset::reset(&server, &fresh).expect("a kill and a start");
     server.stop();
     crate::reset::reset(&server, &fresh).expect_err("a server that does not run");
 }
