@@ -179,8 +179,10 @@ impl Server {
         })
     }
 
-    /// Makes the calling thread the one at whose end nothing uses the server any more.
-    fn borrowed(mut self) -> Self {
+    /// Makes the calling thread the one at whose end nothing uses the server any more. It is the test's own, and
+    /// another one has started the server.
+    #[must_use]
+    pub fn borrowed(mut self) -> Self {
         if let Some(lent) = &mut self.lent {
             lent.borrow();
         }
