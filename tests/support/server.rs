@@ -143,6 +143,12 @@ impl Server {
         &self.data_directory
     }
 
+    /// Returns the folder of the server's data, for files that the test only reads.
+    #[must_use]
+    pub fn data_to_read(&self) -> &Path {
+        &self.data_directory
+    }
+
     /// Keeps other tests from using this server. One that ended and was started again is compared like any other.
     fn touch(&self) {
         if let Some(lent) = &self.lent {
