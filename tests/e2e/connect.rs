@@ -67,7 +67,7 @@ async fn a_password_that_the_source_has_not_cached_without_tls() {
         .set("source.password", password)
         .set("source.tls", "disabled");
     refused(daemon.clone(), &["[channel.source]", "public_key_file", "get_public_key"]);
-    let key = source.data_directory().join("public_key.pem").display().to_string();
+    let key = source.data_to_read().join("public_key.pem").display().to_string();
     let daemon = daemon.set("source.public_key_file", key).start();
     replicates(&daemon, &source, &target, "TCP/IP").await;
     daemon.terminate();
@@ -97,7 +97,7 @@ async fn a_password_that_the_source_has_not_cached_without_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_with_the_certificates_a_server_makes_for_itself() {
     let (source, target) = Server::pair(&[], &[]);
-    let file = |name: &str| source.data_directory().join(name).display().to_string();
+    let file = |name: &str| source.data_to_read().join(name).display().to_string();
     let builder = || Daemon::builder(&source, &target);
     write_rows(&source, "d").await;
     for mode in ["preferred", "required", "verify-ca"] {

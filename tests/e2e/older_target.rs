@@ -33,7 +33,7 @@ async fn an_older_data_directory_is_put_back_under_a_running_daemon() {
     let targets: Vec<Server> = std::thread::scope(|scope| {
         let start = |_| scope.spawn(|| Server::start("target", &[]));
         let started: Vec<_> = MODES.iter().map(start).collect();
-        started.into_iter().map(|target| target.join().expect("a target")).collect()
+        started.into_iter().map(|target| target.join().expect("a target").borrowed()).collect()
     });
     let mut builder = Daemon::builder(&source, &targets[0]).set("name", MODES[0]);
     for (mode, target) in MODES.iter().zip(&targets) {

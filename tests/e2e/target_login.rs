@@ -50,7 +50,7 @@ async fn what_the_target_refuses_is_told_from_its_absence() {
     let plain = || builder().set("target.tls", "disabled");
     let keys = ["[channel.target]", "public_key_file", "get_public_key"];
     refused(plain(), &keys);
-    let key = target.data_directory().join("public_key.pem").display().to_string();
+    let key = target.data_to_read().join("public_key.pem").display().to_string();
     // Inside TLS with an unverified peer the key could not protect it.
     refused(builder().set("target.public_key_file", key.clone()), &["verify-ca", "disabled"]);
     refused(plain().set("target.public_key_file", right.text("ca.pem")), &["public key"]);

@@ -1,6 +1,7 @@
 //! Makes a server as it was after its start, and finds out whether that worked.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -14,8 +15,10 @@ type Outcome<T> = Result<T, mysql_async::Error>;
 #[derive(Debug)]
 pub(crate) struct Fingerprint(BTreeMap<&'static str, BTreeSet<String>>);
 
-/// The number of the first queries that ask for what [`clear`] doesn't change.
-const LASTING: usize = 3;
+/// The number of the first queries that ask for what nothing here changes.
+const LASTING: usize = 2;
+/// The number of the first queries that ask for that, or for what [`undoing`] sets back.
+const UNDONE: usize = 14;
 
 /// Everything that outlives a test's schemata, sessions and binary logs.
 const LOOKS: [(&str, &str); 28] = [
@@ -26,15 +29,7 @@ const LOOKS: [(&str, &str); 28] = [
         "SELECT * FROM performance_schema.global_variables \
          WHERE VARIABLE_NAME NOT IN ('gtid_executed', 'gtid_purged')",
     ),
-    ("position", "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged"),
     ("persisted variables", "SELECT * FROM performance_schema.persisted_variables"),
-    ("schemata", "SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA"),
-    (
-        "tables",
-        "SELECT TABLE_SCHEMA, TABLE_NAME, CREATE_TIME FROM information_schema.TABLES \
-         WHERE TABLE_SCHEMA IN ('mysql', 'sys')",
-    ),
-    ("tablespaces", "SELECT NAME, STATE, ENCRYPTION FROM information_schema.INNODB_TABLESPACES"),
     ("accounts", "SELECT * FROM mysql.user"),
     ("rights on schemata", "SELECT * FROM mysql.db"),
     ("rights on tables", "SELECT * FROM mysql.tables_priv"),
@@ -45,6 +40,14 @@ const LOOKS: [(&str, &str); 28] = [
     ("roles", "SELECT * FROM mysql.role_edges"),
     ("default roles", "SELECT * FROM mysql.default_roles"),
     ("old passwords", "SELECT * FROM mysql.password_history"),
+    ("position", "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged"),
+    ("schemata", "SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA"),
+    (
+        "tables",
+        "SELECT TABLE_SCHEMA, TABLE_NAME, CREATE_TIME FROM information_schema.TABLES \
+         WHERE TABLE_SCHEMA IN ('mysql', 'sys')",
+    ),
+    ("tablespaces", "SELECT NAME, STATE, ENCRYPTION FROM information_schema.INNODB_TABLESPACES"),
     ("components", "SELECT * FROM mysql.component"),
     ("loadable functions", "SELECT * FROM mysql.func"),
     ("servers", "SELECT * FROM mysql.servers"),
@@ -82,8 +85,9 @@ const LOOKS: [(&str, &str); 28] = [
 ];
 
 /// Forgets what was counted and remembered, and ends in no GTIDs. `FLUSH PRIVILEGES` empties the cache of passwords, so
-/// that the next login of each account is a whole one again.
-const FORGET: [&str; 9] = [
+/// that the next login of each account is a whole one again. The last statement is for a test that kills the server at
+/// once, though it does not write its log at each commit.
+const FORGET: [&str; 10] = [
     "FLUSH LOCAL STATUS",
     "FLUSH LOCAL PRIVILEGES",
     "TRUNCATE performance_schema.accounts",
@@ -93,14 +97,56 @@ const FORGET: [&str; 9] = [
     "TRUNCATE performance_schema.events_statements_summary_by_digest",
     "TRUNCATE performance_schema.events_errors_summary_global_by_error",
     "RESET BINARY LOGS AND GTIDS",
+    "FLUSH LOCAL ENGINE LOGS",
+];
+
+/// Variables that can be set back: nothing else remembers their value once no session is left. Their order counts:
+/// `gtid_mode` needs `enforce_gtid_consistency`, and `read_only` changes `super_read_only`.
+const PLAIN_VARIABLES: [&str; 28] = [
+    "binlog_checksum",
+    "binlog_expire_logs_seconds",
+    "binlog_format",
+    "binlog_order_commits",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "binlog_row_value_options",
+    "binlog_transaction_compression",
+    "cte_max_recursion_depth",
+    "enable_cascade_triggers",
+    "enforce_gtid_consistency",
+    "event_scheduler",
+    "foreign_key_checks",
+    "gtid_mode",
+    "init_connect",
+    "innodb_flush_log_at_trx_commit",
+    "log_bin_trust_function_creators",
+    "max_allowed_packet",
+    "max_connections",
+    "max_user_connections",
+    "partial_revokes",
+    "read_only",
+    "replica_exec_mode",
+    "replica_type_conversions",
+    "require_secure_transport",
+    "sql_require_primary_key",
+    "super_read_only",
+    "sync_binlog",
 ];
 
 /// The accounts that the sandbox has not made.
 const ACCOUNTS: &str = "SELECT CONCAT(QUOTE(User), '@', QUOTE(Host)) FROM mysql.user WHERE \
     NOT (Host = '%' AND User IN ('repl', 'csa', 'admin')) AND User <> 'root' AND User NOT LIKE 'mysql.%'";
 
+/// Rows of text are then the same in every session, and literals in it. Nothing is logged, so no statement waits for a
+/// replica to confirm it.
+const SETTINGS: &str = "SET SESSION lock_wait_timeout = 5, foreign_key_checks = 0, \
+    sql_log_bin = 0, sql_mode = '', time_zone = '+00:00', autocommit = 1";
+
 const SESSIONS: &str = "SELECT ID FROM performance_schema.processlist WHERE ID <> CONNECTION_ID() \
     AND COMMAND <> 'Daemon' AND USER NOT IN ('system user', 'event_scheduler')";
+
+/// Parts of names of files without an effect: no index names these relay logs, and persisted variables are compared.
+const MAY_STAY: [&str; 2] = ["mysqld-auto.cnf", "-relay-bin"];
 
 /// The files of a fresh server have less than half of it.
 const MOST_MEBIBYTES: u64 = 300;
@@ -109,7 +155,8 @@ const MOST_MEBIBYTES: u64 = 300;
 pub(crate) fn fingerprint(server: &Server) -> Result<Fingerprint, String> {
     on_a_thread(async || {
         let mut conn = connect(server).await?;
-        let fingerprint = look(&mut conn, &LOOKS).await?;
+        let mut fingerprint = look(&mut conn, &LOOKS).await?;
+        fingerprint.0.extend(files(server)?.0);
         conn.disconnect().await?;
         Ok(fingerprint)
     })
@@ -122,7 +169,16 @@ pub(crate) fn reset(server: &Server, fresh: &Fingerprint) -> Result<(), String> 
         // These stand in the way of the rest, or are lasting, and are asked for first.
         fresh.compare(&look(&mut conn, &LOOKS[..LASTING]).await?)?;
         clear(&mut conn).await?;
+        let now = look(&mut conn, &LOOKS[LASTING..UNDONE]).await?;
+        for statement in undoing(fresh, &now) {
+            // The comparison finds what a server has refused.
+            let _ = conn.query_drop(statement).await;
+        }
+        for statement in FORGET {
+            conn.query_drop(statement).await?;
+        }
         fresh.compare(&look(&mut conn, &LOOKS).await?)?;
+        fresh.compare(&files(server)?)?;
         conn.disconnect().await?;
         let mebibytes = size(server)?;
         if mebibytes > MOST_MEBIBYTES {
@@ -140,7 +196,7 @@ fn text(row: Row) -> String {
 
 impl Fingerprint {
     /// The error names the first difference.
-    fn compare(&self, now: &Self) -> Result<(), Reason> {
+    pub(crate) fn compare(&self, now: &Self) -> Result<(), Reason> {
         for (name, rows) in &now.0 {
             let before = &self.0[name];
             let differences: Vec<_> = rows.symmetric_difference(before).take(2).collect();
@@ -167,7 +223,7 @@ fn on_a_thread<T: Send>(work: impl AsyncFnOnce() -> Result<T, Reason> + Send) ->
 async fn connect(server: &Server) -> Outcome<Conn> {
     let opts = OptsBuilder::default().socket(server.socket.to_str()).user(Some("root"));
     let mut conn = Conn::new(opts).await?;
-    conn.query_drop("SET SESSION lock_wait_timeout = 5, foreign_key_checks = 0").await?;
+    conn.query_drop(SETTINGS).await?;
     Ok(conn)
 }
 
@@ -182,6 +238,8 @@ async fn look(conn: &mut Conn, looks: &[(&'static str, &str)]) -> Outcome<Finger
 
 async fn clear(conn: &mut Conn) -> Result<(), Reason> {
     end_sessions(conn).await?;
+    // It stands in the way of root, too.
+    conn.query_drop("SET GLOBAL super_read_only = OFF").await?;
     conn.query_drop("STOP REPLICA").await?;
     conn.query_drop("RESET REPLICA ALL").await?;
     let schemata = "SELECT CONCAT('`', REPLACE(SCHEMA_NAME, '`', '``'), '`') FROM information_schema.SCHEMATA \
@@ -192,10 +250,58 @@ async fn clear(conn: &mut Conn) -> Result<(), Reason> {
     for account in conn.query::<String, _>(ACCOUNTS).await? {
         conn.query_drop(format!("DROP USER {account}")).await?;
     }
-    for statement in FORGET {
-        conn.query_drop(statement).await?;
-    }
     Ok(())
+}
+
+/// Returns the statements that set back accounts and variables which are not as they were.
+fn undoing(fresh: &Fingerprint, now: &Fingerprint) -> Vec<String> {
+    let mut statements = Vec::new();
+    for (name, query) in &LOOKS[LASTING..UNDONE] {
+        let Some(table) = query.strip_prefix("SELECT * FROM mysql.") else { continue };
+        let before = &fresh.0[name];
+        if now.0[name] == *before {
+            continue;
+        }
+        // As the rows were, with the same passwords and times. No statement for accounts sets all of it.
+        statements.push(format!("DELETE FROM mysql.{table}"));
+        let rows: Vec<_> = before.iter().map(|row| format!("({row})")).collect();
+        if !rows.is_empty() {
+            statements.push(format!("INSERT INTO mysql.{table} VALUES {}", rows.join(", ")));
+        }
+    }
+    if !statements.is_empty() {
+        // Before variables: `partial_revokes` can't be set back while an account has a restriction.
+        statements.push("FLUSH LOCAL PRIVILEGES".to_owned());
+    }
+    if now.0["persisted variables"] != fresh.0["persisted variables"] {
+        statements.push("RESET PERSIST".to_owned());
+    }
+    for variable in PLAIN_VARIABLES {
+        if let Some(before) = value(fresh, variable)
+            && value(now, variable) != Some(before)
+        {
+            statements.extend(setting_back(variable, before));
+        }
+    }
+    statements
+}
+
+/// Returns the literal of a variable's value.
+fn value<'a>(fingerprint: &'a Fingerprint, variable: &str) -> Option<&'a str> {
+    let beginning = format!("'{variable}', ");
+    fingerprint.0["variables"].iter().find_map(|row| row.strip_prefix(beginning.as_str()))
+}
+
+fn setting_back(variable: &str, before: &str) -> Vec<String> {
+    // A server takes no text for a number.
+    let plain = before.trim_matches('\'');
+    let value = if plain.parse::<u64>().is_ok() { plain } else { before };
+    // Modes follow each other one by one, and no test starts a server in another one than ON.
+    let steps = match variable {
+        "gtid_mode" => vec!["'OFF_PERMISSIVE'", "'ON_PERMISSIVE'", value],
+        _ => vec![value],
+    };
+    steps.into_iter().map(|step| format!("SET GLOBAL {variable} = {step}")).collect()
 }
 
 async fn end_sessions(conn: &mut Conn) -> Result<(), Reason> {
@@ -213,10 +319,28 @@ async fn end_sessions(conn: &mut Conn) -> Result<(), Reason> {
     Err("a session does not end".into())
 }
 
+/// Returns the names in the folders of data and of temporary files: a server that ended too early may have left some.
+fn files(server: &Server) -> std::io::Result<Fingerprint> {
+    let mut names = BTreeSet::new();
+    for part in ["data", "files"] {
+        for entry in std::fs::read_dir(folder(server).join(part))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if !MAY_STAY.iter().any(|word| name.contains(word)) {
+                names.insert(format!("{part}/{name}"));
+            }
+        }
+    }
+    Ok(Fingerprint(BTreeMap::from([("files", names)])))
+}
+
+/// Returns the folder of the server's data and logs.
+fn folder(server: &Server) -> &Path {
+    server.log.parent().unwrap_or(&server.log)
+}
+
 /// Returns the MiB of the server's files.
 fn size(server: &Server) -> std::io::Result<u64> {
-    let folder = server.socket.parent().unwrap_or(&server.socket);
-    let output = std::process::Command::new("du").arg("-sm").arg(folder).output()?;
+    let output = std::process::Command::new("du").arg("-sm").arg(folder(server)).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let size = text.split_whitespace().next().and_then(|size| size.parse().ok());
     size.ok_or_else(|| std::io::Error::other("du: no number"))

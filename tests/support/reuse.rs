@@ -2,7 +2,8 @@
 //!
 //! Only where `CSA_REUSE_SERVERS` names a file (`make test` does that): what happens to each server is a line in it,
 //! and whoever set it removes the servers that are left (`mysql-sandbox sweep`). A server whose process or files a
-//! test has touched is not used again; [`crate::reset`] compares what it can see of the others.
+//! test has touched is not used again; [`crate::reset`] compares what it can see of the others. A start with the same
+//! options touches nothing, nor does what comes before it: InnoDB recovers what was committed, and a reset drops that.
 
 use std::cell::RefCell;
 use std::fs::OpenOptions;
@@ -11,11 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use crate::Server;
 use crate::reset::{self, Fingerprint};
+use crate::{Server, scratch};
 
-/// Servers that wait for a test. More would take memory from the tests that run.
-const MOST_IDLE: usize = 6;
+/// Servers that wait for a test: on two cores, as many as all tests that run together have. Fewer of them, and tests
+/// would start again what others had to discard while tests of other servers ran.
+const MOST_IDLE: usize = 12;
+/// Servers that wait where more would take memory from the tests that run.
+const FEW_IDLE: usize = 6;
 /// Servers of one test that wait for its end: it may start pairs in a loop.
 const MOST_GIVEN_BACK: usize = 3;
 
@@ -97,6 +101,8 @@ pub(crate) fn give_back(server: Server, lent: Lent) {
         let given = &mut given.borrow_mut().0;
         if given.len() < MOST_GIVEN_BACK {
             given.push((server, lent));
+        } else {
+            note("more than a test may keep");
         }
     });
 }
@@ -118,11 +124,13 @@ fn make_idle((server, lent): (Server, Lent)) {
     if let Err(reason) = reset::reset(&server, &lent.fresh) {
         return note(&format!("not used again: {reason}"));
     }
+    let most = if scratch::is_plentiful() { MOST_IDLE } else { FEW_IDLE };
     let mut idle = idle();
     idle.push((server, lent));
-    let superfluous = (idle.len() > MOST_IDLE).then(|| idle.remove(0));
+    let number = idle.len().saturating_sub(most);
+    let superfluous: Vec<_> = idle.drain(..number).collect();
     drop(idle);
-    drop(superfluous);
+    superfluous.iter().for_each(|_| note("superfluous"));
 }
 
 fn note(line: &str) {

@@ -143,7 +143,13 @@ impl Server {
         &self.data_directory
     }
 
-    /// Keeps other tests from using this server.
+    /// Returns the folder of the server's data, for files that the test only reads.
+    #[must_use]
+    pub fn data_to_read(&self) -> &Path {
+        &self.data_directory
+    }
+
+    /// Keeps other tests from using this server. One that ended and was started again is compared like any other.
     fn touch(&self) {
         if let Some(lent) = &self.lent {
             lent.touch();
@@ -179,8 +185,10 @@ impl Server {
         })
     }
 
-    /// Makes the calling thread the one at whose end nothing uses the server any more.
-    fn borrowed(mut self) -> Self {
+    /// Makes the calling thread the one at whose end nothing uses the server any more. It is the test's own, and
+    /// another one has started the server.
+    #[must_use]
+    pub fn borrowed(mut self) -> Self {
         if let Some(lent) = &mut self.lent {
             lent.borrow();
         }
@@ -220,6 +228,7 @@ impl Server {
     /// If it does not restart.
     #[track_caller]
     pub fn take_uuid_of(&self, other: &Self) {
+        self.touch();
         self.stop();
         let file = |server: &Self| server.data_directory.join("auto.cnf");
         std::fs::copy(file(other), file(self)).expect("copying auto.cnf");
@@ -232,6 +241,7 @@ impl Server {
     /// If it does not restart.
     #[track_caller]
     pub fn take_new_uuid(&self) {
+        self.touch();
         self.stop();
         std::fs::remove_file(self.data_directory.join("auto.cnf")).expect("removing auto.cnf");
         self.restart();
@@ -243,6 +253,7 @@ impl Server {
     /// If it can't be copied.
     #[track_caller]
     pub fn save_data(&self) {
+        self.touch();
         let kept = self.kept();
         let _ = std::fs::remove_dir_all(&kept);
         copy(&self.data_directory, &kept);
@@ -254,6 +265,7 @@ impl Server {
     /// If there is no copy.
     #[track_caller]
     pub fn put_back_data(&self) {
+        self.touch();
         std::fs::remove_dir_all(&self.data_directory).expect("removing the data directory");
         std::fs::rename(self.kept(), &self.data_directory).expect("the copy that was kept");
     }
@@ -264,6 +276,7 @@ impl Server {
     /// If it can't be moved.
     #[track_caller]
     pub fn move_data(&self, folder: &Path) {
+        self.touch();
         let moved = folder.join(&self.name);
         copy(&self.data_directory, &moved);
         std::fs::remove_dir_all(&self.data_directory).expect("removing the data directory");
@@ -285,7 +298,6 @@ impl Server {
 
     #[track_caller]
     fn script(&self, command: &str) {
-        self.touch();
         if let Err(message) = run_script(&Self::script_path(), &self.folder, &[command, &self.name])
         {
             panic!("{message}");

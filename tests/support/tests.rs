@@ -153,6 +153,18 @@ async fn a_server_is_as_fresh_after_a_reset_or_is_not_used_again() {
     assert_eq!(server.gtid_executed().await, "");
     mysql_async::Conn::new(server.opts_as("u", "p")).await.expect_err("the account is gone");
 
+    for (change, name) in CHANGES_TO_UNDO {
+        server.exec(&format!("SET sql_log_bin=0; {change}")).await;
+        let now = crate::reset::fingerprint(&server).expect("a server to look at");
+        let reason = fresh.compare(&now).expect_err(change).to_string();
+        assert!(reason.starts_with(&format!("other {name}: ")), "{change}: {reason}");
+        crate::reset::reset(&server, &fresh).expect(change);
+    }
+    for (user, password) in [("repl", "repl_pw"), ("csa", "csa_pw")] {
+        let opts = server.opts_as(user, password);
+        let conn = mysql_async::Conn::new(opts).await.expect("the account as it was");
+        conn.disconnect().await.expect("an end");
+    }
     for (left, back, name) in CHANGES_TO_FIND {
         server.exec(left).await;
         let reason = crate::reset::reset(&server, &fresh).expect_err(left);
@@ -160,6 +172,11 @@ async fn a_server_is_as_fresh_after_a_reset_or_is_not_used_again() {
         server.exec(back).await;
         crate::reset::reset(&server, &fresh).expect(back);
     }
+    let file = server.log.with_file_name("files").join("left");
+    std::fs::write(&file, "").expect("a file");
+    let reason = crate::reset::reset(&server, &fresh).expect_err("a file");
+    assert!(reason.starts_with("other files: "), "{reason}");
+    std::fs::remove_file(&file).expect("removing it");
     // Its instruments stay where they were.
     server.exec("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'").await;
     server.exec("UNINSTALL PLUGIN rpl_semi_sync_source").await;
@@ -167,20 +184,64 @@ async fn a_server_is_as_fresh_after_a_reset_or_is_not_used_again() {
     assert!(reason.starts_with("other instruments: "), "{reason}");
 }
 
+/// A server that has started once more is as fresh after a reset as one that has started once.
+#[tokio::test]
+async fn a_server_is_as_fresh_after_a_restart_and_a_reset() {
+    let server = Server::start("restarted", &[]);
+    let fresh = crate::reset::fingerprint(&server).expect("a server to look at");
+    let table = "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT); \
+        INSERT INTO d.t VALUES (7)";
+    server.exec(table).await;
+    server.exec("SET PERSIST event_scheduler=OFF; SET GLOBAL read_only=ON").await;
+    server.restart();
+    crate::reset::reset(&server, &fresh).expect("a shutdown and a start");
+
+    server.exec(table).await;
+    let mut holder = server.conn().await;
+    holder.query_drop("BEGIN; DELETE FROM d.t WHERE id = 7").await.expect("a transaction");
+    server.exec("XA START 'x'; INSERT INTO d.t VALUES (8); XA END 'x'; XA PREPARE 'x'").await;
+    server.kill9();
+    server.restart();
+    let reason = crate::reset::reset(&server, &fresh).expect_err("a branch is left");
+    assert!(reason.starts_with("other branches: "), "{reason}");
+    server.exec("XA ROLLBACK 'x'").await;
+    crate::reset::reset(&server, &fresh).expect("a kill and a start");
+    server.stop();
+    crate::reset::reset(&server, &fresh).expect_err("a server that does not run");
+}
+
+/// A change that a reset undoes, and the name of the comparison before it.
+const CHANGES_TO_UNDO: [(&str, &str); 17] = [
+    ("ALTER USER csa@'%' WITH MAX_USER_CONNECTIONS 9", "accounts"),
+    ("ALTER USER repl@'%' IDENTIFIED BY 'another' REQUIRE SSL ACCOUNT LOCK", "accounts"),
+    ("ALTER USER csa@'%' IDENTIFIED BY 'another' RETAIN CURRENT PASSWORD", "accounts"),
+    ("REVOKE SUPER ON *.* FROM csa@'%'", "accounts"),
+    ("DROP USER repl@'%', csa@'%'", "accounts"),
+    ("SET GLOBAL partial_revokes=ON; REVOKE SELECT ON mysql.* FROM csa@'%'", "accounts"),
+    ("GRANT SELECT ON mysql.* TO repl@'%'", "rights on schemata"),
+    ("GRANT SELECT ON mysql.user TO repl@'%'", "rights on tables"),
+    ("GRANT SELECT (User) ON mysql.user TO repl@'%'", "rights on columns"),
+    ("GRANT EXECUTE ON FUNCTION sys.list_add TO repl@'%'", "rights on routines"),
+    ("REVOKE CONNECTION_ADMIN ON *.* FROM csa@'%'", "dynamic rights"),
+    ("GRANT csa@'%' TO repl@'%'", "roles"),
+    ("GRANT csa@'%' TO repl@'%'; ALTER USER repl@'%' DEFAULT ROLE csa@'%'", "default roles"),
+    (
+        "SET PERSIST_ONLY sort_buffer_size=65536; SET PERSIST event_scheduler=OFF",
+        "persisted variables",
+    ),
+    ("SET GLOBAL cte_max_recursion_depth=7, log_bin_trust_function_creators=ON", "variables"),
+    (
+        "SET GLOBAL gtid_mode=ON_PERMISSIVE; SET GLOBAL gtid_mode=OFF_PERMISSIVE; \
+         SET GLOBAL gtid_mode=OFF; SET GLOBAL enforce_gtid_consistency=OFF",
+        // Each step begins a binary log.
+        "files",
+    ),
+    ("SET GLOBAL super_read_only=ON", "variables"),
+];
+
 /// A change, its undoing, and the name of the comparison that must show it.
-const CHANGES_TO_FIND: [(&str, &str, &str); 9] = [
+const CHANGES_TO_FIND: [(&str, &str, &str); 6] = [
     ("SET GLOBAL lock_wait_timeout=7", "SET GLOBAL lock_wait_timeout=DEFAULT", "variables"),
-    ("SET PERSIST_ONLY sort_buffer_size=65536", "RESET PERSIST", "persisted variables"),
-    (
-        "ALTER USER csa@'%' WITH MAX_USER_CONNECTIONS 9",
-        "ALTER USER csa@'%' WITH MAX_USER_CONNECTIONS 0",
-        "accounts",
-    ),
-    (
-        "GRANT SELECT ON mysql.* TO repl@'%'",
-        "REVOKE SELECT ON mysql.* FROM repl@'%'",
-        "rights on schemata",
-    ),
     ("XA START 'x'; XA END 'x'; XA PREPARE 'x'", "XA ROLLBACK 'x'", "branches"),
     ("CREATE TABLE mysql.left_over (a INT)", "DROP TABLE mysql.left_over", "tables"),
     ("CREATE TABLESPACE s ADD DATAFILE 's.ibd'", "DROP TABLESPACE s", "tablespaces"),

@@ -35,8 +35,10 @@ impl Beside {
             let (source, replica) = (start("source"), start("replica"));
             let targets: Vec<_> = modes.iter().map(|_| start("target")).collect();
             let targets = targets.into_iter().map(|target| target.join().expect("starts"));
-            let targets: Vec<Server> = targets.collect();
-            (source.join().expect("starts"), replica.join().expect("starts"), targets)
+            let targets: Vec<Server> = targets.map(Server::borrowed).collect();
+            let (source, replica) = (source.join(), replica.join());
+            let both = (source.expect("starts").borrowed(), replica.expect("starts").borrowed());
+            (both.0, both.1, targets)
         });
         let mut builder = Daemon::builder(&source, &targets[0]).set("name", name(0));
         for (number, (mode, target)) in modes.iter().zip(&targets).enumerate() {

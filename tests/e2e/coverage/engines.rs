@@ -68,8 +68,8 @@ async fn tables_of_every_engine() {
     let (source, targets) = std::thread::scope(|scope| {
         let source = scope.spawn(|| Server::start("source", &[]));
         let started = modes.map(|_| scope.spawn(|| Server::start("target", &[])));
-        let targets = started.map(|target| target.join().expect("starts"));
-        (source.join().expect("starts"), targets)
+        let targets = started.map(|target| target.join().expect("starts").borrowed());
+        (source.join().expect("starts").borrowed(), targets)
     });
     let mut builder = Daemon::builder(&source, &targets[0]);
     let names = ["test", "second", "third", "fourth"];

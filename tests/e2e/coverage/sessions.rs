@@ -107,7 +107,7 @@ async fn what_the_target_computes_from_rows_of_every_session() {
         // A zone other than the source's, where a session's zone is not taken over.
         let start = |_| scope.spawn(|| Server::start("target", &["--default-time-zone=+09:00"]));
         let started: Vec<_> = modes.iter().map(start).collect();
-        started.into_iter().map(|target| target.join().expect("starts")).collect()
+        started.into_iter().map(|target| target.join().expect("starts").borrowed()).collect()
     });
     let mut builder = Daemon::builder(&source, &targets[0]);
     for (place, target) in targets.iter().enumerate() {

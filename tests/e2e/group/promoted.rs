@@ -12,6 +12,7 @@ async fn a_promoted_replica_takes_over_as_target() {
         let targets = scope.spawn(|| Server::pair(&[], &["--read-only", "--super-read-only"]));
         (source.join().expect("starts"), targets.join().expect("starts"))
     });
+    let (source, target, spare) = (source.borrowed(), target.borrowed(), spare.borrowed());
     let load = LoadOptions {
         tables: 1,
         rows: 100,

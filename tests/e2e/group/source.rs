@@ -50,7 +50,7 @@ async fn members_take_over_from_each_other_as_source() {
             Group::start("group", &["--group-replication-gtid-assignment-block-size=10"])
         });
         let target = scope.spawn(|| Server::start("target", &[]));
-        (group.join().expect("starts"), target.join().expect("starts"))
+        (group.join().expect("starts"), target.join().expect("starts").borrowed())
     });
     let [first, second, third] = &group.members[..] else { panic!("three members") };
     prepare(first, &load()).await;

@@ -70,7 +70,7 @@ async fn the_primary_of_a_group_is_the_target() {
         let group =
             scope.spawn(|| Group::start("group", &["--group-replication-consistency=EVENTUAL"]));
         let source = scope.spawn(|| Server::start("source", &[]));
-        (group.join().expect("starts"), source.join().expect("starts"))
+        (group.join().expect("starts"), source.join().expect("starts").borrowed())
     });
     let [first, second, third] = &group.members[..] else { panic!("three members") };
     secondary_is_refused(&source, first, second);

@@ -40,8 +40,8 @@ impl Shared {
         Self {
             seed,
             schema: Mutex::new(schema),
-            data_directory: source.data_directory().to_owned(),
-            target_data_directory: target.data_directory().to_owned(),
+            data_directory: source.data_to_read().to_owned(),
+            target_data_directory: target.data_to_read().to_owned(),
             target_log: target.log.clone(),
             branches: Mutex::default(),
             common: None,
@@ -410,6 +410,7 @@ impl Client {
         let path = files.join(format!("load-{}-{}.txt", self.shared.seed, self.number));
         std::fs::write(&path, load.content).expect("writes the file");
         self.run(&load.statement.replace(dml::FILE, &path.to_string_lossy())).await;
+        std::fs::remove_file(&path).expect("removes the file");
     }
 
     /// Returns `false` when the server rolled the transaction back.

@@ -126,7 +126,7 @@ impl Judge {
             if !era.counted.insert(name.clone()) {
                 continue;
             }
-            let path = source.data_directory().join(&name);
+            let path = source.data_to_read().join(&name);
             for logged in transactions(&std::fs::read(&path).expect("readable"), &path) {
                 assert_eq!(logged.uuid, era.uuid, "{name}");
                 let before = era.committed.insert(logged.gno, logged.digest);

@@ -177,8 +177,9 @@ impl Set {
             let others: Vec<_> = others.chain(replicas).collect();
             let all: Vec<_> = others.into_iter().map(|started| started.join()).collect();
             let rethrow = |panic| std::panic::resume_unwind(panic);
-            let source = source.join().unwrap_or_else(rethrow);
-            (source, all.into_iter().map(|one| one.unwrap_or_else(rethrow)).collect::<Vec<_>>())
+            let source = source.join().unwrap_or_else(rethrow).borrowed();
+            let all = all.into_iter().map(|one| one.unwrap_or_else(rethrow).borrowed());
+            (source, all.collect::<Vec<_>>())
         });
         let mut replicas = others.split_off(layout.kinds.len()).into_iter().map(Replica);
         let replica = replicas.next().expect("a replica");
