@@ -10,6 +10,9 @@ export LC_ALL=C TZ=UTC
 : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
 export SOURCE_DATE_EPOCH
 
+# Tests compress less: they make packages several times of a program that is not optimised.
+: "${CSA_PACKAGE_LEVEL:=9}"
+
 version() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml; }
 
 # architecture PROGRAM: prints the processor for which a program is built, as `uname -m` does.

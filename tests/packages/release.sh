@@ -6,6 +6,7 @@
 set -euo pipefail
 . "$(dirname "$0")/../provisioning/lib.sh"
 
+export CSA_PACKAGE_LEVEL=1
 RPM=$("$ROOT/tests/sandbox/debian-tool" rpm)
 PACKAGES=$WORK/packages STAGE=$WORK/root
 
@@ -149,7 +150,7 @@ rm "$PACKAGES"/*-image.tar
 again=$WORK/again
 mkdir "$again"
 (cd "$ROOT" && . config/release/lib.sh && cd "$WORK" && sleep 1 &&
-    "$ROOT/config/release/tree" "$DAEMON" "$again/$name" && pack "$again" "$again/tar" "$name" && gzip -9n "$again/tar")
+    "$ROOT/config/release/tree" "$DAEMON" "$again/$name" && pack "$again" "$again/tar" "$name" && gzip "-$CSA_PACKAGE_LEVEL" --no-name "$again/tar")
 cmp "$PACKAGES/$name.tar.gz" "$again/tar.gz"
 "$ROOT/config/rpm/build" "$again/$name" "$again" >"$WORK/build.log" 2>&1 || die "$(<"$WORK/build.log")"
 cmp "$package" "$again/${package##*/}"

@@ -23,7 +23,8 @@ fn said(command: &mut Command) -> String {
 
 fn build(output: &Path) -> String {
     let program = Daemon::executable();
-    said(Command::new(repository("config/container/build")).arg(program).arg(output))
+    let mut script = Command::new(repository("config/container/build"));
+    said(script.env("CSA_PACKAGE_LEVEL", "1").arg(program).arg(output))
 }
 
 fn unpack(tar: &Path, to: &Path) {
