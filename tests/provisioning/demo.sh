@@ -3,6 +3,8 @@
 # --keep, and that Ctrl-C ends everything. Without a network, its error names the cause.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+# Its servers are where those of whoever tries it are: the commands that it prints depend on it.
+unset CSA_SANDBOX_DIR CSA_SERVER_OPTIONS
 
 # The demo's own build takes minutes.
 cat >"$WORK/bin/cargo" <<TEXT

@@ -65,7 +65,7 @@ EXAMPLES=$ROOT/config
 # --- servers --------------------------------------------------------------------------------------
 
 # start_server ROLE [--version VERSION | --mariadb] [OPTION…]: sets PORT_ROLE; removes the accounts that the
-# guides create.
+# guides create. CSA_SERVER_OPTIONS has options for all servers.
 start_server() {
     local role=$1 name=$1-${0##*/}-$$ port kind=()
     shift
@@ -74,7 +74,9 @@ start_server() {
         --mariadb) kind=("$1") && shift ;;
     esac
     SERVERS+=("$name")
-    port=$("$SANDBOX" start "$name" "${kind[@]}" -- --loose-binlog-row-image=FULL "$@" | sed -n 's/^PORT=//p')
+    # shellcheck disable=SC2086 # one word per option
+    port=$("$SANDBOX" start "$name" "${kind[@]}" -- ${CSA_SERVER_OPTIONS:-} --loose-binlog-row-image=FULL "$@" |
+        sed -n 's/^PORT=//p')
     printf -v "PORT_${role^^}" '%s' "$port"
     export "PORT_${role^^}"
     printf -v "NAME_${role^^}" '%s' "$name"

@@ -1,5 +1,6 @@
 //! A throw-away MySQL or MariaDB server, started by `tests/sandbox/mysql-sandbox`.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -85,6 +86,16 @@ impl Server {
     #[must_use]
     pub fn start_version(name: &str, version: &str, options: &[&str]) -> Self {
         Self::start_kind(name, &["--version", version], options)
+    }
+
+    /// Returns the variables that let scripts of `tests/provisioning` start servers as tests do: their folder, and the
+    /// options that keep them small.
+    #[must_use]
+    pub fn environment() -> [(&'static str, OsString); 2] {
+        [
+            ("CSA_SANDBOX_DIR", folder(&scratch::folder()).into()),
+            ("CSA_SERVER_OPTIONS", LEAN.join(" ").into()),
+        ]
     }
 
     #[track_caller]

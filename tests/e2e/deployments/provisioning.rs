@@ -4,13 +4,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use csa_tests::Daemon;
+use csa_tests::{Daemon, Server};
 
 /// Runs a script of this folder to its end.
 fn run(script: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
     let output = Command::new(&path)
         .env("CSA_DAEMON_BIN", Daemon::executable())
+        .envs(Server::environment())
         .env("CSA_SANDBOX_OWNER", std::process::id().to_string())
         .output()
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
