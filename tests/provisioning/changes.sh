@@ -38,7 +38,8 @@ visits() {
         [[ -f $WORK/load ]] || return 0
         echo "INSERT INTO shop.visit (page, hits) VALUES ('new $number', 1);" \
             "UPDATE shop.visit SET hits = hits + 1 WHERE id = $((1 + number % 200));" \
-            "DELETE FROM shop.visit WHERE id = $((201 + number / 2)); DO SLEEP(0.002);"
+            "DELETE FROM shop.visit WHERE id = $((201 + number / 2));"
+        pause 0.02
     done
 }
 visits | on source &
