@@ -23,7 +23,7 @@ DOCS_PROGRAMS := $(CACHE)/docs
 RELEASE_PROGRAMS := $(CACHE)/release
 CARGO_LLVM_COV := $(CACHE)/tools/bin/cargo-llvm-cov
 
-.PHONY: build test test-slow test-repeat test-deployments coverage lint docs deny demo bench bench-full performance flames sandbox versions tools kubernetes deb image release clean
+.PHONY: build test test-slow test-repeat test-deployments coverage lint docs deny demo bench bench-full performance flames sandbox versions gateway tools kubernetes deb image release clean
 
 build:
 	cargo build --workspace
@@ -41,6 +41,10 @@ versions:
 # An API server, kubectl and helm, built with Go for the tests of config/kubernetes: some ten minutes, and 3 GB of caches.
 kubernetes:
 	for tool in kube-apiserver kubectl helm; do tests/sandbox/go-tool $$tool >/dev/null || exit 1; done
+
+# The server of the archive's tests. A test that builds it waits for it at the lowest priority.
+gateway:
+	tests/sandbox/go-tool versitygw >/dev/null
 
 tools: $(CARGO_DEB)
 
@@ -110,7 +114,7 @@ coverage: $(CARGO_LLVM_COV)
 	$(CARGO_LLVM_COV) llvm-cov --workspace --lib --test sim --ignore-filename-regex '/(tests|benches)/' --summary-only \
 		-- --include-ignored
 
-test-deployments: sandbox versions tools
+test-deployments: sandbox versions tools gateway
 	cargo build --workspace --bins --tests
 	$(call RUN_TESTS,--test e2e -- --test-threads=$(TEST_THREADS) deployments::)
 
