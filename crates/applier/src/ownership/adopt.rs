@@ -1,6 +1,6 @@
 //! Moves the checkpoint of one channel to the name of another, which takes its place.
 
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -44,6 +44,11 @@ pub async fn adopt(target: &Target, from: &str, entry: &AuditEntry) -> Result<Ch
         }
         Err(_) => session.run("ROLLBACK").await.map(drop)?,
     }
+    if moved.is_ok()
+        && let Err(error) = move_unlogged(&mut session, from, to).await
+    {
+        warn!(%error, from, "csa.move and csa.status still have rows of the earlier name");
+    }
     session.close().await;
     let checkpoint = moved?;
     info!(channel = to, from, executed = %checkpoint.executed.brief(), "checkpoint adopted");
@@ -79,9 +84,61 @@ async fn move_rows(session: &mut Session, from: &str, to: &str) -> Result<Checkp
     Ok(checkpoint)
 }
 
+/// Gives the journal of a move the new name, and deletes the state that is shown under the old one. No binary log has the
+/// rows of these tables, so replicas of the target don't have them.
+async fn move_unlogged(session: &mut Session, from: &str, to: &str) -> Result<()> {
+    let (old, new) = (quote(from), quote(to));
+    for (table, statements) in [
+        (
+            "move",
+            vec![
+                format!("DELETE FROM csa.move WHERE channel={new}"),
+                format!("UPDATE csa.move SET channel={new} WHERE channel={old}"),
+            ],
+        ),
+        ("status", vec![format!("DELETE FROM csa.status WHERE channel={old}")]),
+    ] {
+        if !has_table(session, table).await? {
+            continue;
+        }
+        session.log(false).await?;
+        for statement in statements {
+            session.run(statement).await?;
+        }
+    }
+    Ok(())
+}
+
 fn none(channel: &str) -> Error {
     Error::Checkpoint {
         channel: channel.to_owned(),
         what: "the target has none of it, so there is nothing to adopt".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::scripted::Scripted;
+
+    #[tokio::test]
+    async fn the_journal_of_a_move_and_the_shown_state_are_adopted_past_the_binary_log() {
+        for has_tables in [false, true] {
+            let scripted = Scripted::default();
+            scripted.state().has_tables = has_tables;
+            let mut session = Session::connect(&scripted.target()).await.expect("connected");
+            move_unlogged(&mut session, "orders", "shop").await.expect("moved");
+            let sent = scripted.state().sent.join("\n");
+            let at = |statement: &str| sent.find(statement);
+            let unlogged = at("SET SESSION sql_log_bin=0");
+            let moved = at("UPDATE csa.move SET channel='shop' WHERE channel='orders'");
+            let deleted = at("DELETE FROM csa.status WHERE channel='orders'");
+            assert_eq!(unlogged.is_some(), has_tables, "{sent}");
+            assert_eq!(
+                moved.is_some() && unlogged < moved && moved < deleted,
+                has_tables,
+                "{sent}"
+            );
+        }
     }
 }

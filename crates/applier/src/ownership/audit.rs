@@ -89,7 +89,8 @@ pub(crate) async fn create(session: &mut Session, channel: &str) -> Result<()> {
             warn!(
                 channel,
                 %error,
-                "csa.audit can't be created or extended: commands are in this log only"
+                "csa.audit can't be created or extended: commands are in this log only, and skip and adopt are refused; \
+                 grant CREATE and ALTER on csa.* to the account"
             );
             Ok(())
         }

@@ -22,6 +22,7 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.statement (\
      gtid VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
      executed TINYINT NOT NULL DEFAULT 0, \
      started_at TIMESTAMP(6) NOT NULL, \
+     server_start BIGINT, \
      PRIMARY KEY (channel)) ENGINE=InnoDB";
 
 /// The state of a statement by its entry.
@@ -57,6 +58,7 @@ pub(crate) fn records_late(session: &Session) -> bool {
     session.vendor() == Vendor::MySql57
 }
 
+/// Adds the column to the table of an earlier version.
 async fn add_server_start(session: &mut Session) -> Result<()> {
     let query = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='csa' \
          AND table_name='statement' AND column_name='server_start'";
@@ -201,6 +203,15 @@ pub(crate) fn withdraw(channel: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_table_has_all_columns() {
+        // An account may create the table and not alter it.
+        assert!(CREATE.contains(" server_start BIGINT, "), "{CREATE}");
+        let grants = include_str!("../../../../config/grants-target.sql");
+        let own = grants.lines().find(|line| line.contains(" ON csa.* TO ")).expect("a grant");
+        assert!(own.contains("ALTER"), "tables of earlier versions get columns: {own}");
+    }
 
     #[test]
     fn an_entry_is_of_the_start_of_the_server_that_it_names() {

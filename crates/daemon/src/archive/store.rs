@@ -108,13 +108,26 @@ impl Archive {
 
     /// Returns the marks of all histories by their numbers.
     pub(super) async fn marks(&self) -> Result<Vec<(u64, HistoryMark)>> {
+        let marks = self.all_marks().await?.into_iter();
+        marks.map(|(number, mark)| mark.map(|mark| (number, mark))).collect()
+    }
+
+    /// Returns the mark of the last history whose mark this version can read.
+    pub(super) async fn last_readable_mark(&self) -> Result<Option<HistoryMark>> {
+        Ok(self.all_marks().await?.into_iter().rev().find_map(|(_, mark)| mark.ok()))
+    }
+
+    /// Returns the marks of all histories by their numbers, or why one can't be read.
+    async fn all_marks(&self) -> Result<Vec<(u64, Result<HistoryMark>)>> {
         let mut marks = Vec::new();
         for object in self.list(&self.root.clone().join(layout::HISTORIES)).await? {
             let number = object.location.filename().and_then(layout::index_number);
-            if let Some(number) = number
-                && let Some(mark) = self.read::<HistoryMark>(&object.location).await?
-            {
-                marks.push((number, mark));
+            let Some(number) = number else { continue };
+            match self.read::<HistoryMark>(&object.location).await {
+                Ok(Some(mark)) => marks.push((number, Ok(mark))),
+                Ok(None) => {}
+                Err(damage @ ArchiveError::Damaged { .. }) => marks.push((number, Err(damage))),
+                Err(error) => return Err(error),
             }
         }
         marks.sort_by_key(|(number, _)| *number);

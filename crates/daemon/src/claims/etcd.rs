@@ -193,9 +193,7 @@ impl Engine for Etcd {
         let key = self.key("members", &member.name);
         let known = self.call("/v3/kv/range", &json!({ "key": key })).await?;
         let known = &known["kvs"][0];
-        if let Some(other) = decode::<Member>(&known["value"])
-            && other.id != member.id
-        {
+        if is_of_another(known, &member.id) {
             return Err(EngineError::Refused(format!(
                 "claims.name: another daemon is in the fleet as {:?}; set another name, or wait {:?} if it \
                  was this one with another state_dir",
@@ -372,4 +370,28 @@ fn text(value: &Value) -> Option<String> {
 
 fn decode<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {
     serde_json::from_str(&text(value)?).ok()
+}
+
+/// Decides by the id alone whether another daemon has the member's key: the rest may be of another version.
+fn is_of_another(known: &Value, id: &str) -> bool {
+    let there = decode::<Value>(&known["value"]).unwrap_or_default();
+    !known.is_null() && there["id"].as_str() != Some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_of_another_version_keeps_its_name() {
+        let known = |text: &str| json!({ "value": BASE64_STANDARD.encode(text) });
+        assert!(!is_of_another(&Value::Null, "1"), "the name is free");
+        let member = known(r#"{"name": "a", "id": "1", "form": []}"#);
+        assert!(decode::<Member>(&member["value"]).is_none(), "another version wrote it");
+        assert!(!is_of_another(&member, "1"));
+        assert!(is_of_another(&member, "2"));
+        for unreadable in ["", "{", "[]", "7", r#"{"id": 1}"#] {
+            assert!(is_of_another(&known(unreadable), "1"), "{unreadable}");
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! The fleet as this daemon sees it, for people and programs.
+//! The fleet as this daemon sees it, for people and programs. A client may read that of an earlier version, which
+//! lacks fields.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The fleet, and this daemon's place in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FleetView {
     /// `none` without a fleet; then the rest is empty.
     pub engine: String,
@@ -13,7 +15,7 @@ pub struct FleetView {
     pub name: String,
     /// It gives its channels away and takes none.
     pub draining: bool,
-    /// This daemon's session certainly lasts. This daemon's session certainly lasts.
+    /// This daemon's session certainly lasts.
     pub has_session: bool,
     /// The engine's last failure, until it answers again.
     pub error: Option<String>,
@@ -45,6 +47,7 @@ impl FleetView {
 
 /// A daemon of the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MemberView {
     pub name: String,
     pub weight: u32,

@@ -72,6 +72,7 @@ fn move_state(relay: &RelayStoreOptions, from: &str) -> Result<Option<String>, S
         return moved(&old, new, from);
     }
     // The daemon made the folder before it refused the start under the new name.
+    move_journal(&old.join("move.json"), &new.join("move.json"), from)?;
     let received = RelayStoreOptions { directory: old.join("relay"), ..relay.clone() };
     if has_segments(&received) == Ok(false) {
         return Ok(None);
@@ -90,6 +91,20 @@ fn move_state(relay: &RelayStoreOptions, from: &str) -> Result<Option<String>, S
     // Without it, nothing is received until the target answers.
     drop(std::fs::rename(old.join("foreign.json"), new.join("foreign.json")));
     Ok(said)
+}
+
+/// Moves the journal of a move, without which that could be neither continued nor undone.
+fn move_journal(old: &Path, new: &Path, from: &str) -> Result<(), String> {
+    if !old.exists() || new.exists() {
+        return Ok(());
+    }
+    std::fs::rename(old, new).map_err(|error| {
+        let (old, new) = (old.display(), new.display());
+        format!(
+            "{old} is the journal of a move of channel {from}. It is not moved to {new}: {error}; run as the daemon's user: \
+             mv {old} {new}"
+        )
+    })
 }
 
 fn has_segments(relay: &RelayStoreOptions) -> Result<bool, String> {
@@ -133,7 +148,7 @@ mod tests {
         };
         assert_eq!(move_state(&relay, "orders"), Ok(None), "it is on another host");
         // The daemon has refused the start under the new name.
-        for file in [segment, "foreign.json", "replica_uuid"] {
+        for file in [segment, "foreign.json", "move.json", "replica_uuid"] {
             write(&old.join(file), "old");
         }
         for file in ["relay/lock", "replica_uuid"] {
@@ -143,6 +158,7 @@ mod tests {
         assert!(said.contains("orders/relay is now"), "{said}");
         let read = |file: &str| std::fs::read_to_string(new.join(file)).unwrap();
         assert_eq!([segment, "foreign.json", "replica_uuid"].map(read), ["old", "old", "new"]);
+        assert_eq!(read("move.json"), "old");
         assert_eq!(move_state(&relay, "orders"), Ok(None), "nothing is left there");
         // The new name has received something.
         write(&old.join(segment), "older");

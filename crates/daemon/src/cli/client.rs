@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use csa_provider::server::visible::one_line;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent, Body};
@@ -18,13 +18,24 @@ use super::arguments::{Admin, All};
 use super::pattern::{chosen, is_pattern};
 use crate::config::{AdminFiles, DaemonConfig, tls_client, token};
 use crate::host::{Failure, Route, agent, tls_agent};
-use crate::observe::view::{API, ChannelView, ErrorAnswer, StatusView};
+use crate::observe::view::{API, ChannelView, ErrorAnswer};
 
 /// The channels that a command acts on.
 pub(super) enum Chosen {
     One(String),
     /// Chosen by a pattern or with `--all`.
     Several(Vec<String>),
+}
+
+/// The part of `/status` that every version has.
+#[derive(Deserialize)]
+struct Names {
+    channels: Vec<Name>,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    channel_name: String,
 }
 
 /// The running daemon.
@@ -83,7 +94,7 @@ impl Client {
 
     /// Returns all channels, in the order of the configuration.
     fn names(&self) -> Result<Vec<String>, Failure> {
-        let status: StatusView = self.get("/status")?;
+        let status: Names = self.get("/status")?;
         Ok(status.channels.into_iter().map(|channel| channel.channel_name).collect())
     }
 
@@ -301,5 +312,44 @@ pub(super) fn with_scheme(address: &str) -> String {
     match address.starts_with("http://") || address.starts_with("https://") {
         true => address.to_owned(),
         false => format!("http://{address}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::claims::fleet_view::FleetView;
+    use crate::observe::view::{ChannelState, CommandView, WaitView};
+
+    fn in_state<T: Serialize + DeserializeOwned>(view: &T, state: &str) -> T {
+        let mut answer = serde_json::to_value(view).expect("JSON");
+        answer["state"] = json!(state);
+        read(&answer.to_string()).expect("an answer")
+    }
+
+    #[test]
+    fn a_state_of_a_later_version_hides_nothing_else() {
+        for (name, state) in [("future", ChannelState::Unknown), ("standby", ChannelState::Standby)]
+        {
+            assert_eq!(in_state(&ChannelView::default(), name).state, state);
+            assert_eq!(in_state(&CommandView::default(), name).state, state);
+            let wait = in_state(&WaitView { applied: true, ..WaitView::default() }, name);
+            assert_eq!((wait.state, wait.applied), (state, true));
+        }
+        assert!(!ChannelState::Unknown.is_well());
+        let status = r#"{"channels": [{"channel_name": "a", "state": 7}, {"channel_name": "b"}]}"#;
+        let names: Names = read(status).expect("names");
+        let names: Vec<&str> = names.channels.iter().map(|one| one.channel_name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
+    fn the_fleet_of_an_earlier_version_lacks_fields() {
+        let text =
+            r#"{"engine": "etcd", "name": "a", "members": [{"name": "a", "draining": true}]}"#;
+        let fleet: FleetView = read(text).expect("a fleet");
+        assert!(fleet.is_drained());
     }
 }

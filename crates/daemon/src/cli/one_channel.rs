@@ -146,6 +146,10 @@ fn to_do(view: &ChannelView) -> Vec<String> {
             command("until --clear")
         ),
         ChannelState::Stopped => command("restart"),
+        ChannelState::Unknown => format!(
+            "use a csa-daemon of the daemon's version, which knows the state; {} names it",
+            command("status --json")
+        ),
         ChannelState::Starting
         | ChannelState::Running
         | ChannelState::WaitingForDelay

@@ -69,6 +69,7 @@ fn each_state_says_what_to_do() {
     assert!(!steps.contains("restart"), "a restart stays there: {steps}");
     assert!(of(ChannelState::WaitingForSpace).contains("relay.min_free_disk"));
     assert_eq!(of(ChannelState::Standby), "nothing");
+    assert!(of(ChannelState::Unknown).contains("the daemon's version"));
     assert!(of(ChannelState::Failed).ends_with("restart"));
     let mut failed = ChannelView { state: ChannelState::Failed, ..running() };
     let ways_on = vec!["skip it".to_owned(), "repair the row".to_owned()];

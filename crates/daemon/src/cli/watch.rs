@@ -34,12 +34,13 @@ pub(super) fn screen(view: &StatusView, now: &str, height: usize, width: usize) 
 
 /// By the attention that a channel needs: a smaller rank is worse.
 fn rank(view: &ChannelView) -> usize {
-    const STATES: [ChannelState; 8] = [
+    const STATES: [ChannelState; 9] = [
         ChannelState::Failed,
         ChannelState::WaitingForTarget,
         ChannelState::WaitingForArchive,
         ChannelState::WaitingForSource,
         ChannelState::WaitingForSpace,
+        ChannelState::Unknown,
         ChannelState::Stopped,
         ChannelState::Paused,
         ChannelState::Starting,
@@ -57,7 +58,7 @@ fn summary(channels: &[&ChannelView]) -> String {
     let mut counts: BTreeMap<usize, (ChannelState, usize)> = BTreeMap::new();
     for view in channels {
         let place = ChannelState::ALL.iter().position(|state| *state == view.state);
-        counts.entry(place.unwrap_or_default()).or_insert((view.state, 0)).1 += 1;
+        counts.entry(place.unwrap_or(ChannelState::ALL.len())).or_insert((view.state, 0)).1 += 1;
     }
     let count = |(state, count): &(ChannelState, usize)| format!("{count} {}", state.name());
     let counts: Vec<String> = counts.values().rev().map(count).collect();

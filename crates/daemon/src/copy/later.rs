@@ -7,8 +7,10 @@ use super::definitions::Program;
 use super::error::{CopyError, Result};
 use super::writer::TargetWriter;
 
-/// Everything that tables in chunks get once they have converged. The target keeps it as text until then.
+/// Everything that tables in chunks get once they have converged. The target keeps it as text until then. Work that only
+/// another version knows would be lost with the text, so a text with more is refused.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Later {
     /// Unique keys, then foreign keys.
     pub(super) statements: Vec<String>,
@@ -35,7 +37,8 @@ impl Later {
     pub(super) fn read(channel: &str, text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| {
             CopyError::Refused(format!(
-                "channel {channel}: later in csa.copy_state can't be read: {error}"
+                "channel {channel}: later in csa.copy_state can't be read: {error}; run the version of csa-daemon that wrote \
+                 it until the tables have converged, and then this one"
             ))
         })
     }
@@ -64,5 +67,15 @@ mod tests {
         let integers = Some((i128::from(i64::MIN), i128::from(u64::MAX)));
         let noted = Later { integers, ..Later::default() }.text();
         assert_eq!(Later::read("shop", &noted).unwrap().integers, integers);
+    }
+
+    #[test]
+    fn a_note_with_work_of_another_version_is_refused() {
+        let mut note = serde_json::json!(Later::default());
+        note["views"] = serde_json::json!(["CREATE VIEW d.v AS SELECT 1"]);
+        for text in [note.to_string(), r#"["ALTER TABLE d.t ADD KEY (a)"]"#.to_owned()] {
+            let refused = Later::read("shop", &text).unwrap_err().to_string();
+            assert!(refused.contains("run the version of csa-daemon that wrote it"), "{refused}");
+        }
     }
 }

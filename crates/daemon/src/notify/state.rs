@@ -32,7 +32,7 @@ impl SentState {
     /// Returns `None` for a state that says nothing about how it will end.
     pub(super) fn of(view: &ChannelView) -> Option<Self> {
         Some(match view.state {
-            ChannelState::Starting => return None,
+            ChannelState::Starting | ChannelState::Unknown => return None,
             // In a fleet it is not decided yet where the channel runs.
             ChannelState::Standby if view.is_joining => return None,
             ChannelState::Running | ChannelState::WaitingForDelay => Self::Well,

@@ -12,7 +12,7 @@ mod steps;
 mod verify;
 
 use csa_provider::source::SourceCause;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub(crate) use crate::archive::upload::ArchiveView;
 pub(crate) use answers::{
@@ -75,9 +75,13 @@ pub(crate) enum ChannelState {
     Paused,
     Stopped,
     Failed,
+    /// A client's word for the state of a daemon of a later version. No daemon is in it.
+    #[serde(skip_deserializing)]
+    Unknown,
 }
 
 impl ChannelState {
+    /// All that this version has.
     pub(crate) const ALL: [Self; 12] = [
         Self::Starting,
         Self::WaitingForSource,
@@ -107,7 +111,17 @@ impl ChannelState {
             Self::Paused => "paused",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
+            Self::Unknown => "unknown",
         }
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        Self::ALL.into_iter().find(|state| state.name() == name).unwrap_or(Self::Unknown)
+    }
+
+    /// Reads an answer: a state that a later version has added must not hide the rest of it.
+    fn of_any_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|name| Self::named(&name))
     }
 
     /// It does what it should.
@@ -120,6 +134,7 @@ impl ChannelState {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ChannelView {
     pub(crate) channel_name: String,
+    #[serde(deserialize_with = "ChannelState::of_any_version")]
     pub(crate) state: ChannelState,
     /// The state in a sentence.
     pub(crate) state_detail: String,

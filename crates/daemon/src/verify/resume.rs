@@ -16,6 +16,9 @@ use super::table_name::TableName;
 /// The state of `csa-daemon verify`, in the channel's part of the state directory.
 pub(crate) const STATE_FILE: &str = "verify.json";
 
+/// Raised when results that are noted can't count any more: rows are read or compared in another way.
+pub(super) const FORM: u32 = 1;
+
 /// Everything that a run has found so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Saved {
@@ -43,6 +46,9 @@ struct BegunTable {
 /// A run's identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RunIdentity {
+    /// [`FORM`], or 0 where an earlier version has noted none.
+    #[serde(default)]
+    pub(super) form: u32,
     pub(super) channel: String,
     pub(super) schemas: Vec<String>,
     pub(super) tables: Vec<String>,
@@ -435,7 +441,8 @@ mod tests {
         assert!(changed.begin(&pair("d.b"), "b2".to_owned(), false, None).is_none());
         assert!(changed.part().is_none());
         let other = RunIdentity { common_columns: true, ..identity("uuid") };
-        for identity in [identity("other"), other] {
+        let form = RunIdentity { form: FORM, ..identity("uuid") };
+        for identity in [identity("other"), other, form] {
             let mut run = Resume::new(identity, &executed(9), Some(&saved));
             assert!(run.begin(&pair("d.a"), "a1".to_owned(), false, None).is_none());
         }

@@ -16,7 +16,7 @@ use super::options::VerifyOptions;
 use super::pace::VerifyPace;
 use super::ranges::RowKey;
 use super::report::TableReport;
-use super::resume::{Resume, RunIdentity};
+use super::resume::{FORM, Resume, RunIdentity};
 use super::saving::SAVED;
 use super::scope::TablePair;
 use super::session::VerifySession;
@@ -81,6 +81,7 @@ impl<'a> Servers<'a> {
         let VerifyOptions { channel, scope, common_columns, max_differences, resume, .. } =
             self.options;
         let identity = RunIdentity {
+            form: FORM,
             channel: channel.clone(),
             schemas: scope.schemas.clone(),
             tables: scope.tables.iter().map(TableName::to_string).collect(),

@@ -23,7 +23,10 @@ pub enum Error {
     /// cut off, or those who followed it have given it up.
     #[error("the transaction was cut off before its end had arrived")]
     CutOff,
-    #[error("relay segment {path} is of format version {version}; this version reads version 1")]
+    #[error(
+        "relay segment {path} is of format version {version}; this version reads version 1: run the version that wrote it, \
+         or, once the source or the archive has all of it, delete the folder relay, and nothing beside it"
+    )]
     Version { path: PathBuf, version: u16 },
 }
 
@@ -36,4 +39,17 @@ pub(crate) fn io(
 ) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.into();
     move |source| Error::Io { what, path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_of_another_version_names_all_that_may_be_deleted() {
+        let error = Error::Version { path: "/state/shop/relay/1".into(), version: 2 };
+        let text = error.to_string();
+        assert!(text.contains("is of format version 2; this version reads version 1"), "{text}");
+        assert!(text.ends_with("delete the folder relay, and nothing beside it"), "{text}");
+    }
 }

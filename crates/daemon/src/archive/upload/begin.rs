@@ -7,7 +7,7 @@ use csa_provider::binlog::GtidSet;
 use tracing::{info, warn};
 
 use super::options::ArchiveOptions;
-use crate::archive::store::{Archive, HistoryEnd, Result};
+use crate::archive::store::{Archive, ArchiveError, HistoryEnd, Result};
 
 /// Time after which a channel begins without an answer of the archive.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,7 +34,11 @@ pub(crate) async fn begin(
     all: &GtidSet,
     purged: &GtidSet,
 ) -> BeginningOfReception {
-    let end = match end(options, channel).await {
+    let found = match Archive::open(&options.location, channel) {
+        Ok(archive) => end(&archive).await,
+        Err(error) => Err(error),
+    };
+    let end = match found {
         Ok(Some(end)) => end,
         Ok(None) => {
             warn!("the archive does not say in time where it ends");
@@ -53,9 +57,38 @@ pub(crate) async fn begin(
     begin
 }
 
-/// Returns the end of the archive; `None` if it does not answer.
-async fn end(options: &ArchiveOptions, channel: &str) -> Result<Option<HistoryEnd>> {
-    let archive = Archive::open(&options.location, channel)?;
+/// Returns the end of the archive, as far as this version can read it; `None` if it does not answer.
+async fn end(archive: &Archive) -> Result<Option<HistoryEnd>> {
+    match last_end(archive).await {
+        Err(ArchiveError::Damaged { what, .. }) => {
+            warn!(
+                what,
+                "the end of the archive can't be read; what follows its last readable file is received again"
+            );
+            tokio::time::timeout(PATIENCE, readable_end(archive)).await.ok().transpose()
+        }
+        end => end,
+    }
+}
+
+/// Returns the end of the last file that this version can read. A later version may have written more, and what it has
+/// written does not say how much: without it the relay store would begin after transactions that no version archives.
+async fn readable_end(archive: &Archive) -> Result<HistoryEnd> {
+    let Some(mark) = archive.last_readable_mark().await? else { return Ok(HistoryEnd::default()) };
+    let history = archive.history(&mark.history);
+    let ended =
+        |archived, before_last| HistoryEnd { archived, before_last, ..HistoryEnd::default() };
+    for number in history.objects().await?.numbers.into_iter().rev() {
+        match history.index(number).await {
+            Ok(Some(index)) => return Ok(ended(index.end(), index.before)),
+            Ok(None) | Err(ArchiveError::Damaged { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ended(mark.begins_after.clone(), mark.begins_after))
+}
+
+async fn last_end(archive: &Archive) -> Result<Option<HistoryEnd>> {
     let Ok(histories) = tokio::time::timeout(PATIENCE, archive.histories()).await else {
         return Ok(None);
     };
@@ -100,7 +133,13 @@ fn without_archive(executed: &GtidSet, all: &GtidSet) -> BeginningOfReception {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
     use super::*;
+    use crate::archive::index::tests::index;
+    use crate::archive::index::{FORMAT, FileIndex, HistoryMark};
 
     fn ended(before_last: GtidSet, archived: GtidSet) -> HistoryEnd {
         HistoryEnd { archived, before_last, ..HistoryEnd::default() }
@@ -160,5 +199,35 @@ mod tests {
         let end = ended(set("1-18", ""), set("1-20", ""));
         assert_eq!(decide(&set("1-25", ""), &end), set("1-18", "1-40"));
         assert_eq!(decide(&set("1-25", ""), &HistoryEnd::default()), executed);
+    }
+
+    #[tokio::test]
+    async fn what_a_later_version_has_archived_is_received_again() {
+        let of = |intervals: &str| format!("07070707-0707-0707-0707-070707070707:{intervals}");
+        let set = |intervals: &str| -> GtidSet { of(intervals).parse().expect("a set") };
+        let archive = Archive::over(Arc::new(InMemory::new()), "shop");
+        let mark = HistoryMark {
+            format: FORMAT,
+            channel: "shop".to_owned(),
+            history: "a".to_owned(),
+            begins_after: GtidSet::new(),
+            written: String::new(),
+            reason: String::new(),
+            earlier: Vec::new(),
+        };
+        let history = archive.begin(&mark).await.expect("begun");
+        history.publish(&index(1, &of("1-800"), &of("801-900"))).await.expect("published");
+        let later = index(2, &of("1-900"), &of("901-950"));
+        let later = FileIndex { format: FORMAT + 1, ..later };
+        history.publish(&later).await.expect("published");
+        let found = end(&archive).await.expect("readable").expect("an end");
+        assert_eq!((&found.before_last, &found.archived), (&set("1-800"), &set("1-900")));
+        let begin = after(&set("1-1000"), &found, &set("1-1000"), &set("1-500"));
+        assert_eq!((begin.after, begin.settled), (set("1-800"), set("1-900")));
+
+        let later = HistoryMark { format: FORMAT + 1, history: "b".to_owned(), ..mark };
+        archive.begin(&later).await.expect("begun");
+        let found = end(&archive).await.expect("readable").expect("an end");
+        assert_eq!(found.archived, set("1-900"), "a history of a later version");
     }
 }

@@ -56,9 +56,17 @@ impl ResumeFile {
         // One that can't be read is one of another version, or was cut off.
         let Content { version, saved_at, saved }: Content<Saved> =
             serde_json::from_str(&text).ok()?;
+        if version != VERSION {
+            eprintln!(
+                "channel {}: the run that was interrupted at {} is not resumed: another version of csa-daemon made it",
+                self.channel,
+                rfc3339(saved_at)
+            );
+            return None;
+        }
         // One of the future was saved before the clock was set back, at an unknown time.
         let age = now_micros().checked_sub(saved_at);
-        if version != VERSION || age.is_none_or(|age| age > OLDEST_MICROS) {
+        if age.is_none_or(|age| age > OLDEST_MICROS) {
             eprintln!(
                 "channel {}: the run that was interrupted at {} is too old to resume, or the clock was set back",
                 self.channel,

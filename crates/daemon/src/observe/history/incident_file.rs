@@ -6,6 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use csa_relaystore::disk::make_private;
+use serde_json::{Map, Value};
 use tracing::warn;
 
 use super::incidents::Incident;
@@ -62,15 +63,10 @@ impl IncidentFile {
 
 /// Returns nothing where there is no file. A line that was cut off, or that another version wrote, costs no other.
 fn read(path: &Path) -> io::Result<Vec<Incident>> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        file => file?,
-    };
+    let text = text(path)?;
     make_private(path);
-    let mut text = Vec::new();
-    file.take(BYTES_MAX).read_to_end(&mut text)?;
     let (mut incidents, mut errors) = (Vec::new(), Vec::new());
-    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    for line in lines(&text) {
         match serde_json::from_slice(line) {
             Ok(incident) => incidents.push(incident),
             Err(error) => errors.push(error),
@@ -83,13 +79,39 @@ fn read(path: &Path) -> io::Result<Vec<Incident>> {
     Ok(incidents)
 }
 
+fn text(path: &Path) -> io::Result<Vec<u8>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        file => file?,
+    };
+    let mut text = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+}
+
+/// Returns true for a line that another version can read, and this one can't.
+fn is_of_another_version(line: &[u8]) -> bool {
+    serde_json::from_slice::<Incident>(line).is_err()
+        && serde_json::from_slice::<Map<String, Value>>(line).is_ok()
+}
+
 /// Replaces the file as a whole, so that a crash leaves the old one or the new one. It is not synced: a power
-/// loss may cost what it says, and no channel waits for a disk because of it.
+/// loss may cost what it says, and no channel waits for a disk because of it. Lines of another version stay, for the
+/// time when that version runs again.
 pub(super) fn write<'a>(
     path: &Path,
     incidents: impl Iterator<Item = &'a Incident>,
 ) -> io::Result<()> {
+    let before = text(path).unwrap_or_default();
     let mut text = Vec::new();
+    for line in lines(&before).filter(|line| is_of_another_version(line)) {
+        text.extend_from_slice(line);
+        text.push(b'\n');
+    }
     for incident in incidents {
         serde_json::to_writer(&mut text, incident)?;
         text.push(b'\n');
@@ -142,6 +164,21 @@ mod tests {
             assert_eq!(file.read(), [incident(1), incident(3)], "{damage:?}");
             fs::write(&path, damage).expect("written");
             assert_eq!(file.read(), [], "{damage:?}");
+        }
+    }
+
+    #[test]
+    fn lines_of_another_version_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("incidents.jsonl");
+        let later = r#"{"state":"future","detail":"why","began":1}"#;
+        fs::write(&path, format!("{later}\n{{\"cut off\n")).expect("written");
+        for began in [2, 3] {
+            write(&path, [incident(began)].iter()).expect("written");
+            let kept = fs::read_to_string(&path).expect("text");
+            assert_eq!(kept.lines().next(), Some(later));
+            assert_eq!(kept.lines().count(), 2, "{kept}");
+            assert_eq!(read(&path).expect("readable"), [incident(began)]);
         }
     }
 

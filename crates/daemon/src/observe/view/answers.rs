@@ -97,6 +97,7 @@ impl ReloadView {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct CommandView {
     pub(crate) channel_name: String,
+    #[serde(deserialize_with = "ChannelState::of_any_version")]
     pub(crate) state: ChannelState,
     pub(crate) state_detail: String,
     /// Running groups have finished; otherwise they were given up, or still run.
@@ -113,6 +114,7 @@ pub(crate) struct WaitView {
     pub(crate) applied: bool,
     /// The transactions that are not applied.
     pub(crate) missing: String,
+    #[serde(deserialize_with = "ChannelState::of_any_version")]
     pub(crate) state: ChannelState,
     pub(crate) state_detail: String,
 }

@@ -72,14 +72,14 @@ impl PeerChannelView {
     /// Returns the channel for the table of `status`. A state that this version does not know is
     /// named in the detail.
     pub(crate) fn shown(&self) -> ChannelView {
-        let known = ChannelState::ALL.into_iter().find(|state| state.name() == self.state);
-        let state_detail = match known {
-            Some(_) => self.state_detail.clone(),
-            None => format!("{}: {}", self.state, self.state_detail),
+        let state = ChannelState::named(&self.state);
+        let state_detail = match state {
+            ChannelState::Unknown => format!("{}: {}", self.state, self.state_detail),
+            _ => self.state_detail.clone(),
         };
         let mut view = ChannelView {
             channel_name: self.channel_name.clone(),
-            state: known.unwrap_or_default(),
+            state,
             state_detail,
             lag_seconds: self.lag_seconds,
             backlog_transactions: self.backlog_transactions,
