@@ -347,7 +347,7 @@ impl World {
         *self.store.faults.lock() = 0;
         for _ in 0..600 {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            if self.status.view().is_some_and(|view| view.lag_seconds == Some(0.0)) {
+            if self.status.view(0).is_some_and(|view| view.lag_seconds == Some(0.0)) {
                 break;
             }
         }
