@@ -218,5 +218,7 @@ mod tests {
         }
         assert_eq!(met(UNKNOWN).class(), ErrorClass::Stop);
         assert!(met(UNKNOWN).is_of_transaction(), "to be named");
+        // No undo slot is left: any transaction would meet it.
+        assert_eq!((met(1637).class(), met(1637).is_of_transaction()), (ErrorClass::Slow, false));
     }
 }

@@ -15,7 +15,8 @@ use csa_relaystore::read::{RelayReader, RelayedTransaction};
 use csa_scheduler::admission::{Admission, AdmittedTransaction};
 use csa_scheduler::error::Error;
 use csa_scheduler::intake::{
-    Barrier, IntakeEnd, Room, Seen, Stage, Step, begins_from, inline_limit, next_step,
+    Barrier, FutureCommits, IntakeEnd, Room, Seen, Stage, Step, begins_from, inline_limit,
+    next_step,
 };
 use csa_scheduler::key_source::KeySource;
 use csa_scheduler::memory::{EventMemory, EventPermit, Ticket};
@@ -141,9 +142,10 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
         let mut hand = Hand::Empty;
         let mut limit = 0;
         let mut is_holding = false;
+        let mut future = FutureCommits::default();
         let mut waited = Duration::ZERO;
         loop {
-            let seen = self.seen(&hand);
+            let seen = self.seen(&hand, &mut future);
             let step = next_step(hand.stage(), &seen);
             if is_holding && !matches!(step, Step::HoldBack(_)) {
                 self.observer.held_back(None);
@@ -269,17 +271,22 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
     }
 
     /// Everything that the next step depends on; no question is asked needlessly.
-    fn seen(&mut self, hand: &Hand) -> Seen {
+    fn seen(&mut self, hand: &Hand, future: &mut FutureCommits) -> Seen {
         let stopped = self.end.is_cancelled() || self.sender.is_closed();
         let mut seen = Seen { stopped, ..Seen::default() };
         match hand {
-            Hand::Read(relayed, _) => {
+            Hand::Read(relayed, since) => {
                 seen.delay = *self.delay.borrow_and_update();
                 // After the delay was marked as seen: a change of the end marks it again.
                 seen.until = self.until.ends_before(&relayed.header);
-                if !seen.delay.is_zero() {
+                if seen.delay.is_zero() {
+                    *future = FutureCommits::default();
+                } else {
                     seen.now = self.clock.now_micros();
                     seen.clock_ahead = self.observer.clock_ahead();
+                    let clocks = (seen.now, seen.clock_ahead);
+                    let committed = relayed.header.commit_times();
+                    seen.known = future.known(committed, *since, Instant::now(), clocks);
                 }
             }
             Hand::HandedOver(Barrier::Statement { .. } | Barrier::Definitions { .. }) => {

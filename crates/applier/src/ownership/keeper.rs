@@ -14,6 +14,7 @@ use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
 use crate::ownership::intent;
 use crate::ownership::locks;
+use crate::server::retry_pause;
 use crate::server::room::Party;
 use crate::server::session::Session;
 use crate::server::target::AFTER_MAKING_WAY;
@@ -50,9 +51,10 @@ impl Keeper {
         if self.target.gtids != TargetGtids::Source {
             return Ok(());
         }
+        let mut conflicts = retry_pause::conflicts();
         loop {
             match self.control.note_order(in_order).await {
-                Err(error) if error.is_passing() => self.look_writable().await?,
+                Err(error) if error.is_passing() => self.let_pass(&error, &mut conflicts).await?,
                 other => return other,
             }
         }
@@ -77,6 +79,16 @@ impl Keeper {
             Err(error) if error.is_passing() => Ok(()),
             other => other,
         }
+    }
+
+    /// Waits until a statement of ours may be repeated. The target may take writes and still refuse that one: without a
+    /// pause it would be sent thousands of times in a second.
+    async fn let_pass(&mut self, error: &Error, conflicts: &mut Backoff) -> Result<()> {
+        self.look_writable().await?;
+        if error.class() == ErrorClass::Retry {
+            retry_pause::pause(conflicts, &*self.chance).await;
+        }
+        Ok(())
     }
 
     async fn regain(&mut self, error: &Error) -> Result<()> {
@@ -152,9 +164,10 @@ impl Keeper {
 
     /// Adds checkpoint rows until so many workers have one.
     pub(crate) async fn add_workers(&mut self, workers: u16) -> Result<()> {
+        let mut conflicts = retry_pause::conflicts();
         loop {
             match self.control.add_workers(workers).await {
-                Err(error) if error.is_passing() => self.look_writable().await?,
+                Err(error) if error.is_passing() => self.let_pass(&error, &mut conflicts).await?,
                 other => return other,
             }
         }
@@ -167,9 +180,10 @@ impl Keeper {
 
     /// Records that the channel follows a server, which has to be there before anything of it is applied.
     pub(crate) async fn follow(&mut self, server: Uuid) -> Result<()> {
+        let mut conflicts = retry_pause::conflicts();
         loop {
             match self.control.follow(server).await {
-                Err(error) if error.is_passing() => self.look_writable().await?,
+                Err(error) if error.is_passing() => self.let_pass(&error, &mut conflicts).await?,
                 Ok(()) => {
                     info!(%server, "transactions of another server come, recorded in csa.channel");
                     return Ok(());
@@ -272,5 +286,64 @@ impl Keeper {
             Some(1) => Ok(()),
             _ => Err(Error::fenced(channel, Fence::TakenOver)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use csa_provider::source::Foreign;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::checkpoint::Checkpoint;
+    use crate::commits::Commits;
+    use crate::group::worker::tests::options;
+    use crate::ownership::control::{Hold, RecordedServers};
+    use crate::server::generation::Generation;
+    use crate::server::reachability::Reachability;
+    use crate::server::scripted::Scripted;
+
+    async fn keeper(server: &Scripted) -> Keeper {
+        let target = server.target();
+        let control = ControlSession {
+            session: Session::connect(&target).await.expect("connects"),
+            channel: "c".to_owned(),
+            checkpoint: Checkpoint::default(),
+            converging: None,
+            servers: RecordedServers {
+                foreign: Foreign::default(),
+                follows: None,
+                own: BTreeSet::new(),
+            },
+            commits: Commits::new(Sequence::default(), GtidSet::new()),
+            reachability: Reachability::default(),
+            workers: 1,
+            generation: Generation::default(),
+            hold: Hold {
+                identity: "i".to_owned(),
+                connection: 1,
+                is_sure: true,
+                idle_limit: Duration::from_secs(60),
+                server: "scripted".to_owned(),
+            },
+            noted: GtidSet::new(),
+        };
+        Keeper::new(control, target, &options())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn our_own_rows_are_repeated_with_pauses() {
+        let server = Scripted::default();
+        let mut keeper = keeper(&server).await;
+        server.state().refusals.extend([1213; 5]);
+        let begun = Instant::now();
+        keeper.add_workers(4).await.expect("written");
+        let is_insert = |sent: &&String| sent.starts_with("INSERT ");
+        assert_eq!(server.state().sent.iter().filter(is_insert).count(), 6);
+        // 20 ms, doubled four times; at least the half of each.
+        assert!(begun.elapsed() >= Duration::from_millis(310), "{:?}", begun.elapsed());
     }
 }

@@ -1,7 +1,7 @@
 //! The pauses before retries after a deadlock or a lock wait timeout. The retries themselves:
-//! `Worker::apply_unit` (group/worker.rs), `StatementExecutor::execute_once` (statement/executor.rs)
-//! and `Writer::at_once` (statement/not_transactional.rs), for the errors that error/class.rs lists;
-//! `take_rows` (ownership/claim.rs) has pauses of its own.
+//! `Worker::apply_unit` (group/worker.rs), `StatementExecutor::execute_once` (statement/executor.rs),
+//! `Writer::at_once` (statement/not_transactional.rs) and `Keeper::let_pass` (ownership/keeper.rs), for the
+//! errors that error/class.rs lists; `take_rows` (ownership/claim.rs) has pauses of its own.
 
 use std::time::Duration;
 

@@ -51,6 +51,8 @@ pub(crate) struct ScriptedState {
     pub(crate) lock_waits_by_transaction: Vec<(u32, u32)>,
     /// The fates of the COMMITs to come; those after them succeed.
     pub(crate) fates: VecDeque<Fate>,
+    /// The errors of the INSERTs to come; those after them succeed.
+    pub(crate) refusals: VecDeque<u16>,
 }
 
 #[derive(Debug)]
@@ -117,6 +119,10 @@ impl Connector for Scripted {
     }
 }
 
+fn refused(code: u16) -> LinkError {
+    LinkError::Server { code, message: "refused".to_owned() }
+}
+
 impl Connection {
     fn answer(&mut self, statement: &str) -> std::result::Result<Answer, LinkError> {
         let mut state = self.state.lock();
@@ -129,13 +135,17 @@ impl Connection {
             "BEGIN" => state.begun += 1,
             "ROLLBACK" => self.written = None,
             _ if statement.starts_with("CREATE ") => state.created += 1,
+            _ if statement.starts_with("INSERT ") => {
+                if let Some(code) = state.refusals.pop_front() {
+                    return Err(refused(code));
+                }
+            }
             "COMMIT" => {
                 let fate = state.fates.pop_front();
                 match fate {
                     Some(Fate::Lost) => return Err(LinkError::Closed),
                     Some(Fate::Refused(code)) => {
-                        let message = "refused".to_owned();
-                        return Err(LinkError::Server { code, message });
+                        return Err(refused(code));
                     }
                     Some(Fate::AnswerLost) | None => {}
                 }

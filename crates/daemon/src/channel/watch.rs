@@ -421,9 +421,9 @@ impl Watch {
         let (tuning, source_delay) = (controls.tuning(), controls.source_delay());
         let (memory, memory_short) = (controls.memory().usage(), controls.memory().is_short());
         let (reception, durations) = (source.reception(), durations.view());
-        let archive = self.shared.archive.view();
         let archived = self.shared.archive.archived();
         let source = source.view();
+        let archive = self.shared.archive.view(source.clock.most());
         let mut inner = self.shared.inner.lock();
         Facts {
             name: name.clone(),

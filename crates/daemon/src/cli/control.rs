@@ -7,7 +7,7 @@ use crate::claims::fleet_view::FleetView;
 use serde_json::json;
 
 use super::arguments::{
-    Admin, All, Control, End, ReloadArguments, Stop, Until, listed, set_commands,
+    Admin, All, Control, End, ReloadArguments, Stop, Until, end_after, listed, set_commands,
 };
 use super::client::{Chosen, Client};
 use super::output::{print, say};
@@ -188,7 +188,7 @@ fn change(client: &Client, path: &str, value: &str) -> Sent {
 
 /// Like `WAIT_FOR_EXECUTED_GTID_SET` (<https://dev.mysql.com/doc/refman/en/gtid-functions.html>).
 fn wait(client: &Client, gtid_set: &str, timeout: Option<Duration>) -> Result<(), Failure> {
-    let until = timeout.map(|timeout| Instant::now() + timeout);
+    let until = timeout.and_then(end_after);
     let channel = client.channel()?;
     let set: String = form_urlencoded::byte_serialize(gtid_set.as_bytes()).collect();
     loop {

@@ -6,7 +6,7 @@ use crate::claims::fleet_view::{FleetView, MemberView};
 use csa_provider::server::visible::one_line;
 use serde_json::json;
 
-use super::arguments::Drain;
+use super::arguments::{Drain, end_after};
 use super::client::Client;
 use super::output::{print, say};
 use super::table;
@@ -78,7 +78,7 @@ pub(super) fn drain(client: &Client, Drain { undo, timeout }: Drain) -> Result<(
         say!("takes channels again, once no daemon has come or gone for claims.rebalance_delay");
         return Ok(());
     }
-    let until = Instant::now() + Duration::from_secs(timeout);
+    let until = end_after(Duration::from_secs(timeout));
     loop {
         let fleet: FleetView = client.get("/fleet")?;
         let left = fleet.own().filter(|own| own.draining).map(|own| own.claims);
@@ -95,7 +95,7 @@ pub(super) fn drain(client: &Client, Drain { undo, timeout }: Drain) -> Result<(
                  to end them"
             )));
         }
-        if Instant::now() >= until {
+        if until.is_some_and(|until| Instant::now() >= until) {
             let why = fleet.error.map(|error| format!(": {error}")).unwrap_or_default();
             let left = match left {
                 Some(0) => format!("{} channels are not claimed by another daemon", fleet.awaited),

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::journal::{Direction, Journal, MovePhase, Step};
+use super::journal::{Direction, Journal, MovePhase, ServerLife, Step};
+
+/// Seconds by which two readings of a server's start may differ: both are of whole seconds.
+const ROUNDING: u64 = 2;
 
 /// Whom a server lets write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,11 +67,14 @@ pub(crate) fn is_over(begun_at: u64, now: u64, counted: Duration, limit: Duratio
     now >= begun_at.saturating_add(micros) || counted >= limit
 }
 
-/// Returns true if a server that has been up for `uptime` seconds has not restarted since a move began `lived` seconds
-/// ago, when it had been up for `noted` seconds. Both have to say so: the time of day may have been set back.
-pub(crate) fn has_not_restarted(uptime: u64, noted: Option<u64>, lived: u64) -> bool {
+/// Returns true if a server has not restarted since the move of this journal began `lived` seconds ago. All have to say
+/// so: the time of day may have been set back here, and set forward on the server after it was started again.
+pub(crate) fn has_not_restarted(life: ServerLife, journal: &Journal, lived: u64) -> bool {
+    let ServerLife { uptime, start } = life;
     // A second of doubt counts as a restart.
-    uptime > lived.saturating_add(1) && noted.is_none_or(|noted| uptime >= noted)
+    uptime > lived.saturating_add(1)
+        && journal.uptime.is_none_or(|noted| uptime >= noted)
+        && journal.start.is_none_or(|noted| noted.abs_diff(start) <= ROUNDING)
 }
 
 /// Decides. What the servers say counts more than the journal. `was_begun`: this command has begun a move, or has seen
@@ -321,6 +327,10 @@ mod tests {
         // An hour back.
         assert!(!is_over(begun_at - 3_600_000_000, 4));
         assert!(is_over(begun_at - 3_600_000_000, 5));
+        let has_not_restarted = |uptime, noted, lived| {
+            let journal = Journal { uptime: noted, ..at(Step::Open, false) };
+            has_not_restarted(ServerLife { uptime, start: 5_000 }, &journal, lived)
+        };
         // The server was up for 100 s at the begin.
         assert!(has_not_restarted(105, Some(100), 5));
         assert!(!has_not_restarted(3, Some(100), 5));
@@ -329,6 +339,24 @@ mod tests {
         assert!(has_not_restarted(105, Some(100), 0));
         assert!(!has_not_restarted(60, Some(100), 0));
         assert!(has_not_restarted(105, None, 5));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_after_a_restart_does_not_hide_it() {
+        let start = 1_790_000_000;
+        let journal = Journal { uptime: Some(100), start: Some(start), ..at(Step::Open, false) };
+        let is_same_life =
+            |uptime, start| has_not_restarted(ServerLife { uptime, start }, &journal, 60);
+        assert!(is_same_life(160, start));
+        // Both are rounded.
+        assert!(is_same_life(160, start + 2) && is_same_life(161, start - 2));
+        // It was started an hour in the past by a clock that was slow, which was set right after it.
+        assert!(!is_same_life(3_620, start - 3_460));
+        // The server's clock was set forward, and it has not restarted.
+        assert!(is_same_life(3_760, start));
+        // An earlier version has noted no start.
+        let earlier = Journal { start: None, ..journal.clone() };
+        assert!(has_not_restarted(ServerLife { uptime: 160, start: 7 }, &earlier, 60));
     }
 
     #[test]

@@ -119,6 +119,18 @@ pub(crate) struct Journal {
     /// version wrote the journal.
     #[serde(default)]
     pub(crate) uptime: Option<u64>,
+    /// The time of that start by the server's own clock, in seconds since the epoch; `None` as above.
+    #[serde(default)]
+    pub(crate) start: Option<i64>,
+}
+
+/// A server's word for the time since it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ServerLife {
+    /// Seconds since the start: the time of day less that of the start. A clock that is set forward makes them more.
+    pub(crate) uptime: u64,
+    /// The time of day at the start, in seconds since the epoch. A clock that is set later changes nothing in it.
+    pub(crate) start: i64,
 }
 
 impl Journal {
@@ -136,6 +148,7 @@ impl Journal {
             why: String::new(),
             servers: Default::default(),
             uptime: None,
+            start: None,
         }
     }
 
@@ -356,10 +369,14 @@ mod tests {
     fn a_journal_that_cannot_be_read_is_refused_and_an_earlier_one_is_read() {
         let journal = between(["", ""], 5, MovePhase::Moving);
         let text = serde_json::to_string(&journal).expect("a journal");
-        let earlier = text.replace(r#","servers":["",""],"uptime":null"#, "");
+        let earlier = text.replace(r#","servers":["",""],"uptime":null,"start":null"#, "");
         assert_ne!(text, earlier);
         let copies = |text: &str| [JournalCopy { text: text.to_owned(), deletion: "rm x".into() }];
         let read = latest(&copies(&earlier), Direction::CutOver, ["a", "b"]).expect("read");
+        assert_eq!(read.journal, Some(journal.clone()));
+        let without_start = text.replace(r#","start":null"#, "");
+        assert!(without_start.contains("uptime"));
+        let read = latest(&copies(&without_start), Direction::CutOver, ["a", "b"]).expect("read");
         assert_eq!(read.journal, Some(journal));
         for text in ["", "{}", &text.replace("moving", "marching")] {
             let why = latest(&copies(text), Direction::CutOver, ["a", "b"]).expect_err("refused");

@@ -340,10 +340,9 @@ impl<'a> Mover<'a> {
         let from = answered(from, &mut errors);
         let to = self.fence.access(&mut self.to).await;
         let to = answered(to, &mut errors);
-        let uptime = answered(self.to.uptime().await, &mut errors);
+        let life = answered(self.to.life().await, &mut errors);
         let lived = now_micros().saturating_sub(self.journal.begun_at) / 1_000_000;
-        let noted = self.journal.uptime;
-        let is_same_life = uptime.is_some_and(|uptime| has_not_restarted(uptime, noted, lived));
+        let is_same_life = life.is_some_and(|life| has_not_restarted(life, &self.journal, lived));
         (MoveFacts { from, to, is_same_life }, errors)
     }
 
@@ -356,12 +355,13 @@ impl<'a> Mover<'a> {
             return Err(Failure::Runtime(format!("nothing was touched: {found}")));
         }
         let events = self.from.is_on("event_scheduler").await.map_err(untouched)?;
-        let uptime = self.to.uptime().await.map_err(untouched)?;
+        let life = self.to.life().await.map_err(untouched)?;
         let number = self.journal.number;
         self.since = Some(Instant::now());
         self.journal = Journal {
             events,
-            uptime: Some(uptime),
+            uptime: Some(life.uptime),
+            start: Some(life.start),
             ..Journal::new(self.direction, number, now_micros(), &crate::notify::host())
         };
         Ok(())

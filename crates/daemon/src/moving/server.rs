@@ -9,7 +9,7 @@ use csa_provider::server::link::{Limits, NO_TABLE};
 use csa_provider::server::{Grants, Vendor};
 use csa_provider::sql_text::quote;
 
-use super::journal::JournalCopy;
+use super::journal::{JournalCopy, ServerLife};
 
 /// The longest wait for an answer. Only a fence waits longer, for statements that run.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -240,11 +240,15 @@ impl Server {
         Ok(all)
     }
 
-    /// Returns the seconds since its start.
-    pub(crate) async fn uptime(&mut self) -> Asked<u64> {
+    /// Returns how long it has been up, and since when.
+    pub(crate) async fn life(&mut self) -> Asked<ServerLife> {
+        let now = first(self.ask("SELECT UNIX_TIMESTAMP()").await?);
         let said = self.ask("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
         let seconds = said.into_iter().flatten().flatten().nth(1);
-        Ok(seconds.and_then(|text| text.parse().ok()).unwrap_or_default())
+        // An answer that can't be read is like that of a server that has just been started.
+        let uptime = seconds.and_then(|text| text.parse().ok()).unwrap_or_default();
+        let now: i64 = now.and_then(|text| text.parse().ok()).unwrap_or_default();
+        Ok(ServerLife { uptime, start: now.saturating_sub_unsigned(uptime) })
     }
 
     pub(crate) async fn is_on(&mut self, variable: &str) -> Asked<bool> {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use csa_provider::binlog::CommitTimes;
 
 pub use barrier::Barrier;
+pub use delay::FutureCommits;
 pub use end::IntakeEnd;
 pub use room::{Room, inline_limit};
 
@@ -72,6 +73,8 @@ pub struct Seen {
     pub now: u64,
     /// Microseconds by which the source's clock is ahead of ours.
     pub clock_ahead: i64,
+    /// The time for which the transaction in hand is known to be committed, whatever the clocks show ([`FutureCommits`]).
+    pub known: Duration,
     /// Statements that were committed on the target so far.
     pub statements: u64,
 }
@@ -119,10 +122,13 @@ pub fn next_step(stage: Stage, seen: &Seen) -> Step {
         // would only hold memory.
         Stage::Read(committed) => match &seen.until {
             Some(until) => Step::EndAt(until.clone()),
-            None => match delay::left(seen.delay, committed, seen.now, seen.clock_ahead) {
-                Some(left) => Step::HoldBack(left),
-                None => Step::Measure,
-            },
+            None => {
+                let Seen { delay, now, clock_ahead, known, .. } = *seen;
+                match delay::left(delay, committed, now, clock_ahead, known) {
+                    Some(left) => Step::HoldBack(left),
+                    None => Step::Measure,
+                }
+            }
         },
         Stage::Measured(room) => Step::Queue(room.footprint),
         Stage::Queued(_) => Step::WaitForMemory,

@@ -37,14 +37,15 @@ fn stages() -> Vec<Stage> {
 
 #[test]
 fn every_stage_has_its_step() {
+    let micros = Duration::from_micros;
     let delayed = Seen { delay: Duration::from_micros(30), ..seen() };
     let until = Until::BeforeTime(3);
     let past = Seen { until: Some(until.clone()), ..delayed.clone() };
     let ahead = Seen { clock_ahead: 20, ..delayed.clone() };
+    let known = Seen { known: micros(10), ..delayed.clone() };
     let whole = Room { footprint: Footprint::whole(0, 5, 1), whole: true };
     let after = |verdict, committed| Stage::HandedOver(Barrier::after(&verdict, committed));
     let end = Step::EndAt(until);
-    let micros = Duration::from_micros;
     for (what, stage, seen, step) in [
         ("at the start", Stage::Empty, seen(), Step::Read),
         (
@@ -62,6 +63,7 @@ fn every_stage_has_its_step() {
         ("no delay", read(5), seen(), Step::Measure),
         ("not due", read(5), delayed.clone(), Step::HoldBack(micros(25))),
         ("not due by the source's clock", read(5), ahead, Step::HoldBack(micros(5))),
+        ("not due, and it was read before", read(5), known, Step::HoldBack(micros(20))),
         ("due", read(30), delayed.clone(), Step::Measure),
         ("no commit time", Stage::Read(CommitTimes::default()), delayed, Step::Measure),
         ("past the end, whether due or not", read(5), past.clone(), end.clone()),

@@ -175,6 +175,9 @@ impl Uploader {
         self.let_another_be_first(&tail).await?;
         self.status.hopes(patience(&self.options));
         self.note_archived(&tail.archived).await;
+        // An archive that is full takes no file before others leave it, and the other sweeps follow a file.
+        self.sweep_if_due(&tail).await;
+        self.status.hopes(patience(&self.options));
         let store = Arc::clone(&self.store);
         let archived = tail.archived.clone();
         let (compression, size) = (self.options.compression, self.options.file_size);

@@ -16,7 +16,8 @@ const MOST: usize = 1000;
 /// Deletes files of all histories up to `current` that are older than `keep` and that no pin needs. The newest file stays:
 /// it says where the archive ends. Returns the number of deleted files.
 ///
-/// The age counts from the newest commit in the archive, if this host's clock is later: a clock that is set wrong must not
+/// A file's age is that of its last commit and that of its writing, of which the lower counts: the source's clock may have
+/// been slow. Each counts from that of the newest file, if this host's clock is later: a clock that is set wrong must not
 /// delete an archive.
 pub(super) async fn sweep(
     current: &ArchivedHistory,
@@ -25,9 +26,8 @@ pub(super) async fn sweep(
 ) -> Result<usize> {
     let archive = current.archive();
     let Some(keep) = keep else { return Ok(0) };
-    let Some(newest) = newest_commit(current).await? else { return Ok(0) };
-    let oldest =
-        now.min(newest).saturating_sub(u64::try_from(keep.as_micros()).unwrap_or(u64::MAX));
+    let Some(newest) = newest_file(current).await? else { return Ok(0) };
+    let Some(limits) = AgeLimits::of(&newest, keep, now) else { return Ok(0) };
     let pins: Vec<GtidSet> =
         archive.pins().await?.into_iter().map(|(_, pin)| pin.gtid_set).collect();
     let mut deleted = 0;
@@ -43,7 +43,7 @@ pub(super) async fn sweep(
         for (at, &number) in objects.numbers.iter().enumerate() {
             let is_last = is_current && at + 1 == objects.numbers.len();
             let index = history.index(number).await?;
-            match index.filter(|index| !is_last && is_over(index, oldest, now, &pins)) {
+            match index.filter(|index| !is_last && is_over(index, limits, &pins)) {
                 Some(index) if deleted < MOST => {
                     history.delete(&index).await?;
                     deleted += 1;
@@ -79,18 +79,47 @@ pub(super) async fn remove_unfinished(history: &ArchivedHistory, next: u64) {
     }
 }
 
-/// Returns the time of the last commit in the last file of a history; `None` without files.
-async fn newest_commit(history: &ArchivedHistory) -> Result<Option<u64>> {
+/// Returns the index of the last file of a history; `None` without files.
+async fn newest_file(history: &ArchivedHistory) -> Result<Option<FileIndex>> {
     let Some(last) = history.objects().await?.numbers.pop() else { return Ok(None) };
-    Ok(history.index(last).await?.and_then(|index| micros_of(&index.last_committed)))
+    history.index(last).await
+}
+
+/// The times before which a file is too old, in microseconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+struct AgeLimits {
+    /// The host's clock, past which no time is believed.
+    now: u64,
+    committed: u64,
+    written: u64,
+}
+
+impl AgeLimits {
+    fn of(newest: &FileIndex, keep: Duration, now: u64) -> Option<Self> {
+        let keep = u64::try_from(keep.as_micros()).unwrap_or(u64::MAX);
+        let limit = |newest: u64| now.min(newest).saturating_sub(keep);
+        let committed = limit(micros_of(&newest.last_committed)?);
+        let written = micros_of(&newest.written).map_or(committed, limit);
+        Some(Self { now, committed, written })
+    }
+
+    fn is_over(self, index: &FileIndex) -> bool {
+        // A source whose clock was ahead for a moment must not keep all later files.
+        let is_old = |text: &str, limit: u64| {
+            micros_of(text).filter(|at| *at <= self.now).map(|at| at < limit)
+        };
+        let committed = is_old(&index.last_committed, self.committed);
+        let written = is_old(&index.written, self.written);
+        match (committed, written) {
+            (None, None) => false,
+            (committed, written) => committed.unwrap_or(true) && written.unwrap_or(true),
+        }
+    }
 }
 
 /// Returns true if nobody needs the file any more.
-fn is_over(index: &FileIndex, oldest: u64, now: u64, pins: &[GtidSet]) -> bool {
-    // A source whose clock was ahead for a moment must not keep all later files.
-    let committed = micros_of(&index.last_committed).filter(|committed| *committed <= now);
-    let last = committed.or_else(|| micros_of(&index.written));
-    last.is_some_and(|last| last < oldest) && pins.iter().all(|pin| index.added.is_subset_of(pin))
+fn is_over(index: &FileIndex, limits: AgeLimits, pins: &[GtidSet]) -> bool {
+    limits.is_over(index) && pins.iter().all(|pin| index.added.is_subset_of(pin))
 }
 
 #[cfg(test)]
@@ -136,6 +165,12 @@ mod tests {
         assert_eq!(archive.histories().await.expect("they are there"), ["b"]);
     }
 
+    /// Returns the index of a file that was written when its last transaction was committed.
+    fn written(number: u64) -> FileIndex {
+        let file = index(number, "", "");
+        FileIndex { written: file.last_committed.clone(), ..file }
+    }
+
     #[tokio::test]
     async fn a_wrong_clock_deletes_nothing() {
         let archive = Archive::over(Arc::new(InMemory::new()), "shop");
@@ -164,7 +199,9 @@ mod tests {
         let (before, after) = (at("2026-11-26T08:04:59Z"), at("2026-11-26T08:05:01Z"));
         let pin = |set: &str| vec![format!("{uuid}:{set}").parse().expect("a set")];
         let now = at("2026-11-27T08:00:00Z");
-        let is_over = |file: &FileIndex, oldest, pins: &[GtidSet]| is_over(file, oldest, now, pins);
+        let is_over = |file: &FileIndex, oldest, pins: &[GtidSet]| {
+            is_over(file, AgeLimits { now, committed: oldest, written: oldest }, pins)
+        };
         assert!(!is_over(&file, before, &[]), "too young");
         assert!(is_over(&file, after, &[]));
         assert!(!is_over(&file, after, &pin("1-19")), "the backup lacks 20");
@@ -178,5 +215,28 @@ mod tests {
         };
         assert!(is_over(&early("2026-11-26T08:05:00Z"), after, &[]));
         assert!(!is_over(&early("2026-11-26T08:05:02Z"), after, &[]));
+    }
+
+    #[tokio::test]
+    async fn files_of_a_source_whose_clock_was_slow_stay_for_their_time() {
+        let slow = |number: u64| FileIndex {
+            last_committed: format!("2026-10-27T08:{number:02}:00Z"),
+            ..written(number)
+        };
+        let now = micros_of("2026-11-26T08:20:00Z").expect("a time");
+        let keep = Some(Duration::from_secs(9 * 60));
+        // It is right from the third file on, and in the other archive it stays slow.
+        for (right_from, deleted) in [(3, 10), (21, 10)] {
+            let archive = Archive::over(Arc::new(InMemory::new()), "shop");
+            let history = begun(&archive, "a").await;
+            for number in 1..=20 {
+                let file = if number < right_from { slow(number) } else { written(number) };
+                history.publish(&file).await.expect("published");
+                if number == right_from {
+                    assert_eq!(sweep(&history, keep, now).await.expect("it answers"), 0);
+                }
+            }
+            assert_eq!(sweep(&history, keep, now).await.expect("it answers"), deleted);
+        }
     }
 }

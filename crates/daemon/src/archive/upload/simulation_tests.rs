@@ -54,6 +54,8 @@ struct FaultyStore {
     faults: Mutex<u32>,
     begun: Instant,
     lies: bool,
+    /// It is full with so many objects.
+    room: Mutex<Option<usize>>,
 }
 
 /// The moments at which the mount goes or comes back next.
@@ -110,6 +112,12 @@ impl ObjectStore for FaultyStore {
     ) -> StoreResult<PutResult> {
         let pause = self.random.lock().random_range(0..400);
         tokio::time::sleep(Duration::from_millis(pause)).await;
+        let room = *self.room.lock();
+        if let Some(room) = room
+            && self.inner.list(None).count().await >= room
+        {
+            return Err(Self::fault());
+        }
         if self.chance() {
             if self.mount.is_none() && self.random.lock().random() {
                 // Its client gives up, and it carries out the request later.
@@ -207,6 +215,8 @@ struct World {
     uploaders: Vec<JoinHandle<()>>,
     status: Arc<ArchiveStatus>,
     state: tempfile::TempDir,
+    /// Microseconds since the epoch from which commits count their seconds.
+    origin: u64,
 }
 
 impl World {
@@ -250,6 +260,7 @@ impl World {
             faults: Mutex::new(faults),
             begun: Instant::now(),
             lies: random.random_ratio(1, 2),
+            room: Mutex::default(),
         };
         Self {
             random,
@@ -260,6 +271,7 @@ impl World {
             uploaders: Vec::new(),
             status: Arc::default(),
             state: tempfile::tempdir().expect("a directory"),
+            origin: 0,
         }
     }
 
@@ -288,10 +300,17 @@ impl World {
         self.uploaders.push(tokio::spawn(run));
     }
 
-    async fn receive(&mut self, gno: u64) {
-        let begin = gtid_event(&gtid(gno), gno * 1_000_000);
+    async fn receive_format(&mut self) {
+        let format = csa_provider::binlog::RawEvent::trusted(
+            format_description().raw().clone(),
+            csa_provider::binlog::ChecksumAlgorithm::Crc32,
+        );
+        self.inlet.append(format.expect("well-formed"), Placement::Outside).await.expect("room");
+    }
+
+    async fn receive(&mut self, gno: u64, size: usize) {
+        let begin = gtid_event(&gtid(gno), self.origin + gno * 1_000_000);
         let header = TransactionHeader::parse(&begin).expect("well-formed");
-        let size = self.random.random_range(10..900);
         let body = event(EventType::WRITE_ROWS, &vec![gno as u8; size]);
         let end = event(EventType::XID, &gno.to_le_bytes());
         for (event, placement) in
@@ -319,15 +338,12 @@ impl World {
     }
 
     async fn run(mut self) -> Judgement {
-        let format = csa_provider::binlog::RawEvent::trusted(
-            format_description().raw().clone(),
-            csa_provider::binlog::ChecksumAlgorithm::Crc32,
-        );
-        self.inlet.append(format.expect("well-formed"), Placement::Outside).await.expect("room");
+        self.receive_format().await;
         let committing = self.commit();
         self.upload();
         for gno in 1..=TRANSACTIONS {
-            self.receive(gno).await;
+            let size = self.random.random_range(10..900);
+            self.receive(gno, size).await;
             if self.random.random_ratio(1, 2) {
                 let pause = self.random.random_range(0..3000);
                 tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -347,7 +363,7 @@ impl World {
         *self.store.faults.lock() = 0;
         for _ in 0..600 {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            if self.status.view().is_some_and(|view| view.lag_seconds == Some(0.0)) {
+            if self.status.view(0).is_some_and(|view| view.lag_seconds == Some(0.0)) {
                 break;
             }
         }
@@ -357,6 +373,18 @@ impl World {
             uploader.abort();
         }
         self.judge().await
+    }
+
+    /// Waits until everything up to this transaction is archived.
+    async fn archived(&mut self, last: u64) {
+        self.inlet.stored().await;
+        for _ in 0..3000 {
+            if self.status.archived() == Some(up_to(last)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        panic!("{last}: {:?}", self.status.view(0));
     }
 
     /// Reads the archive as a restore does.
@@ -401,12 +429,16 @@ impl World {
     }
 }
 
+/// Returns a runtime whose time passes as fast as it can.
+fn runtime() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    { runtime }.enable_all().start_paused(true).build().expect("a runtime")
+}
+
 /// Runs a seed; a bug counts as found if an archive is wrong.
 fn seed(seed: u64, bug: Option<Bug>) -> Judgement {
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }.enable_all().start_paused(true).build().expect("a runtime");
     let _plant = bug.map(Plant::new);
-    runtime.block_on(async {
+    runtime().block_on(async {
         let ended = tokio::time::timeout(ENDLESS, World::new(seed).run()).await;
         ended.unwrap_or_else(|_| Err("reception waits for ever".to_owned()))
     })
@@ -435,4 +467,31 @@ fn planted_bugs_are_found() {
         let found = (1..=60).any(|of| seed(of, Some(bug)).is_err());
         assert!(found, "{bug:?} was not found");
     }
+}
+
+#[test]
+fn a_full_archive_is_swept_before_a_file_is_added() {
+    runtime().block_on(async {
+        let mut world = World::new(1);
+        *world.store.faults.lock() = 0;
+        world.options.keep = Some(Duration::from_micros(1));
+        // One transaction each.
+        world.options.file_size = 500;
+        // No gap makes it easier.
+        world.options.is_required = true;
+        // Commits of the future: the time of writing decides.
+        world.origin = SystemClock.now_micros() + 3_600_000_000;
+        world.receive_format().await;
+        world.upload();
+        for gno in 1..=4 {
+            world.receive(gno, 700).await;
+        }
+        world.archived(4).await;
+        let objects = world.store.inner.list(None).count().await;
+        *world.store.room.lock() = Some(objects);
+        for gno in 5..=8 {
+            world.receive(gno, 700).await;
+        }
+        world.archived(8).await;
+    });
 }

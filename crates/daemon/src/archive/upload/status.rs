@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csa_provider::binlog::GtidSet;
+use csa_provider::binlog::{CommitTimes, GtidSet};
 use csa_provider::seams::{Clock as _, SystemClock};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -53,8 +53,8 @@ pub(crate) struct ArchiveStatus {
 struct UploadState {
     /// `None` for a channel without an archive.
     view: Option<ArchiveView>,
-    /// Commit of the oldest transaction that is received and not archived, in microseconds since the epoch.
-    oldest: Option<u64>,
+    /// The oldest transaction that is received and not archived.
+    oldest: Option<Oldest>,
     /// The last time at which the archive had everything, or got a file, or began.
     published: Option<Instant>,
     /// Event bytes that are archived, as the relay store counts them.
@@ -69,14 +69,43 @@ struct UploadState {
     counted: GtidSet,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Oldest {
+    /// Its commit by the source's clock, in microseconds since the epoch; 0 if none was logged.
+    committed: u64,
+    /// The time since which it is known.
+    since: Instant,
+}
+
+impl Oldest {
+    /// Returns the seconds since its commit at `now` by our clock, of which the source's is ahead; never 0. With a clock that
+    /// was wrong the commit may seem to be in the future: the time for which it is known is the lower bound.
+    fn age(self, now: u64, clock_ahead: i64) -> f64 {
+        let committed = CommitTimes { original: 0, immediate: self.committed };
+        let known = self.since.elapsed().as_secs_f64();
+        let age = committed.age(now, clock_ahead).map_or(known, |age| age as f64 / 1e6);
+        age.max(known).max(1e-6)
+    }
+}
+
+impl UploadState {
+    /// Notes the oldest transaction. A session that begins again finds the one of the session before.
+    fn waits_since(&mut self, committed: u64) {
+        if self.oldest.is_none_or(|oldest| oldest.committed != committed) {
+            self.oldest = Some(Oldest { committed, since: Instant::now() });
+        }
+    }
+}
+
 impl ArchiveStatus {
-    /// Returns what is known now; `None` for a channel without an archive.
-    pub(crate) fn view(&self) -> Option<ArchiveView> {
+    /// Returns what is known now; `None` for a channel without an archive. The source's clock is ahead of ours by so many
+    /// microseconds at most.
+    pub(crate) fn view(&self, clock_ahead: i64) -> Option<ArchiveView> {
         let inner = self.inner.lock();
         let mut view = inner.view.clone()?;
         let now = SystemClock.now_micros();
         view.lag_seconds = match inner.oldest {
-            Some(oldest) => Some(now.saturating_sub(oldest) as f64 / 1e6),
+            Some(oldest) => Some(oldest.age(now, clock_ahead)),
             None if view.history.is_empty() => None,
             None => Some(0.0),
         };
@@ -158,7 +187,7 @@ impl ArchiveStatus {
     /// Notes the contents of the file that is being made.
     pub(super) fn holds(&self, contents: Option<&Contents>) {
         if let Some(contents) = contents {
-            self.inner.lock().oldest = Some(contents.first_committed);
+            self.inner.lock().waits_since(contents.first_committed);
         }
     }
 
@@ -166,7 +195,7 @@ impl ArchiveStatus {
     pub(super) fn looked(&self, contents: Option<&Contents>, read: u64, received: u64) {
         let mut inner = self.inner.lock();
         match contents {
-            Some(contents) => inner.oldest = Some(contents.first_committed),
+            Some(contents) => inner.waits_since(contents.first_committed),
             None => {
                 inner.oldest = None;
                 inner.archived_bytes = read;
@@ -229,7 +258,7 @@ mod tests {
     }
 
     fn error(status: &ArchiveStatus) -> Option<String> {
-        status.view().expect("an archive").error
+        status.view(0).expect("an archive").error
     }
 
     #[test]
@@ -247,12 +276,44 @@ mod tests {
         assert!(status.failed("read-only"), "news again");
     }
 
+    /// Returns the lag while a file is made that begins with a commit of this time.
+    fn lag(status: &ArchiveStatus, first_committed: u64, clock_ahead: i64) -> f64 {
+        status.holds(Some(&Contents {
+            before: GtidSet::new(),
+            added: GtidSet::new(),
+            transactions: 1,
+            first_committed,
+            last_committed: first_committed,
+            source_version: String::new(),
+            read_bytes: 0,
+        }));
+        status.view(clock_ahead).and_then(|view| view.lag_seconds).expect("it lags")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lag_is_by_our_clock_and_never_less_than_the_time_it_is_known_for() {
+        const HOUR: u64 = 3_600_000_000;
+        let (status, now) = (begun(), SystemClock.now_micros());
+        let ahead = |hours: i64| hours * HOUR as i64;
+        let is_about = |lag: f64, seconds: f64| (seconds..seconds + 60.0).contains(&lag);
+        let slow = lag(&status, now - HOUR, ahead(-1));
+        assert!(slow > 0.0 && is_about(slow, 0.0), "the source's clock is slow: {slow}");
+        let fast = lag(&status, now + HOUR, ahead(2));
+        assert!(is_about(fast, 3600.0), "the source's clock is ahead: {fast}");
+        // It was ahead for a moment.
+        assert!(is_about(lag(&status, now + 2 * HOUR, 0), 0.0));
+        tokio::time::advance(Duration::from_secs(1200)).await;
+        let later = lag(&status, now + 2 * HOUR, 0);
+        assert!(is_about(later, 1200.0), "another session holds the same: {later}");
+        assert!(is_about(lag(&status, 0, 0), 0.0), "no time was logged");
+    }
+
     #[test]
     fn the_interval_is_that_of_the_last_start() {
         let status = begun();
-        assert_eq!(status.view().expect("an archive").interval_seconds, 1200.0);
+        assert_eq!(status.view(0).expect("an archive").interval_seconds, 1200.0);
         status.begins("file:///archive", Duration::from_secs(60));
-        assert_eq!(status.view().expect("an archive").interval_seconds, 60.0);
+        assert_eq!(status.view(0).expect("an archive").interval_seconds, 60.0);
     }
 
     #[test]
@@ -261,7 +322,7 @@ mod tests {
         for missing in ["6-10", "6-10", "6-12"] {
             status.lost(&set(missing));
         }
-        let view = status.view().expect("an archive");
+        let view = status.view(0).expect("an archive");
         assert_eq!((view.gaps_total, view.missing_transactions_total), (2, 7));
     }
 }

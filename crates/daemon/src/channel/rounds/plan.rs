@@ -38,7 +38,8 @@ pub(super) fn next(kept: &Kept, every: Duration, now: u64) -> NextRound {
         return NextRound::At(all);
     }
     let again = last.checked_at.saturating_add(micros(unhurried(AGAIN)));
-    match now >= again {
+    // The clock may also have been set back to a time within the round.
+    match now >= again || now < last.checked_at {
         true => NextRound::Round(last.differing.iter().map(|table| table.table.clone()).collect()),
         false => NextRound::At(all.min(again)),
     }
@@ -107,6 +108,12 @@ mod tests {
         kept.last = Some(LastRound { differing: vec![differing], ..last });
         assert_eq!(next(&kept, DAY, 300 * SECOND), NextRound::At(800 * SECOND));
         assert_eq!(next(&kept, DAY, 800 * SECOND), NextRound::Round(vec!["d.t".to_owned()]));
+        let again = || NextRound::Round(vec!["d.t".to_owned()]);
+        assert_eq!(
+            next(&kept, DAY, 199 * SECOND),
+            again(),
+            "the clock was set back after the check"
+        );
         assert_eq!(next(&kept, DAY, due), all());
         kept.round = Some(KeptRound::new(1, &["d.t".to_owned()], None));
         assert_eq!(next(&kept, DAY, due), NextRound::Round(vec!["d.t".to_owned()]), "it continues");

@@ -1,6 +1,6 @@
 //! Durations on the command line: as in the configuration file, and plain seconds where they have always been.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::config::DurationValue;
 
@@ -18,9 +18,21 @@ pub(crate) fn seconds_or_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Returns the end of a wait that begins now; `None` if it is longer than the clock can count.
+pub(crate) fn end_after(wait: Duration) -> Option<Instant> {
+    Instant::now().checked_add(wait)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_may_be_too_long_to_have_an_end() {
+        let longest = seconds_or_duration("1e19").expect("a duration");
+        assert_eq!((end_after(longest), end_after(Duration::from_secs(u64::MAX))), (None, None));
+        assert!(end_after(Duration::from_secs(60)).is_some_and(|end| end > Instant::now()));
+    }
 
     #[test]
     fn plain_seconds_and_units_are_read() {

@@ -20,6 +20,7 @@ pub(crate) use archive::{ArchiveCommand, ArchivePlace, RestoreArguments, Restore
 pub(crate) use check::CheckArguments;
 pub(crate) use controller::ControllerArguments;
 pub(crate) use copy::CopyArguments;
+pub(crate) use durations::end_after;
 use durations::{duration, seconds_or_duration};
 pub(crate) use moving::MoveArguments;
 pub(crate) use verify::VerifyArguments;

@@ -269,7 +269,6 @@ pub const RULES: &[Rule] = &[
             (1613, "ER_XA_RBTIMEOUT"),
             (1614, "ER_XA_RBDEADLOCK"),
             (1615, "ER_NEED_REPREPARE"),
-            (1637, "ER_TOO_MANY_CONCURRENT_TRXS"),
             (1689, "ER_LOCK_ABORTED"),
             (3058, "ER_USER_LOCK_DEADLOCK"),
             (3101, "ER_TRANSACTION_ROLLBACK_DURING_COMMIT"),
@@ -289,6 +288,13 @@ pub const RULES: &[Rule] = &[
             (3015, "ER_ENGINE_OUT_OF_MEMORY"),
             (3985, "ER_MDL_OUT_OF_RESOURCES"),
         ],
+    ),
+    rule(
+        Away,
+        Slowly,
+        Server,
+        "transactions of others hold all undo slots of the server, until they end",
+        &[(1637, "ER_TOO_MANY_CONCURRENT_TRXS")],
     ),
     rule(
         Away,
