@@ -26,7 +26,7 @@ use crate::ownership::keeper::Keeper;
 use crate::rows::binlog_statements::{RowImages, Step, clear_statement_end, set_statement_end};
 use crate::rows::dml;
 use crate::rows::executor::RowExecutor;
-use crate::rows::failing_row::rows_in;
+use crate::rows::failing_row::is_one_row;
 use crate::rows::steps::Steps;
 use crate::server::as_source;
 use crate::server::definitions::tables::TargetTables;
@@ -240,7 +240,7 @@ impl Writer<'_> {
 
     /// Writes and commits rows that can't be rolled back.
     async fn at_once(&mut self, opening: &str, images: RowImages) -> Result<()> {
-        let is_one = rows_in(&images.events)? == 1;
+        let is_one = is_one_row(&Bytes::copy_from_slice(&images.events))?;
         // As SQL, earlier statements may have been executed before the one that failed.
         let is_whole = is_one || self.rows.takes_row_images();
         let before = self.changed;
