@@ -278,6 +278,15 @@ impl TargetLink for Link {
         })
     }
 
+    fn take_several(&mut self, several: bool) -> Pending<'_, Linked<()>> {
+        Box::pin(async move {
+            match self.life.is_over() {
+                false => self.link.take_several(several).await,
+                true => std::future::pending().await,
+            }
+        })
+    }
+
     fn quit(self: Box<Self>) -> Pending<'static, ()> {
         self.link.quit()
     }

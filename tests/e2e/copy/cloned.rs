@@ -26,7 +26,8 @@ async fn a_target_becomes_a_clone_while_clients_write() {
     prepare(&source, &busy()).await;
     // The clone has this account, and makes another one for the channel.
     source.exec("SET sql_log_bin=0; DROP USER csa@'%'").await;
-    let daemon = Daemon::builder(&source, &target).unset("applier.start_from").build();
+    let builder = Daemon::builder(&source, &target).set("source.tls", "required");
+    let daemon = builder.unset("applier.start_from").build();
     let more = arguments(&daemon);
     let more: Vec<&str> = more.iter().map(String::as_str).collect();
     // Each reason is named before anything is changed, also in the relay store.

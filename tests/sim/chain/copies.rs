@@ -381,6 +381,10 @@ impl TargetLink for PatientLink {
         Box::pin(heard(self.0.next_rows(part)))
     }
 
+    fn take_several(&mut self, several: bool) -> Pending<'_, Linked<()>> {
+        self.0.take_several(several)
+    }
+
     fn quit(self: Box<Self>) -> Pending<'static, ()> {
         self.0.quit()
     }

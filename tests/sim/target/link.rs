@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Server;
-use super::core::Answered;
+use super::core::{Answered, refused};
 use super::faults::Transit;
 use super::session::{Reply, Request, Session};
 use super::sql;
@@ -26,6 +26,7 @@ struct Connection {
     unannounced: Option<usize>,
     /// Rows of an answer that is read in parts, until its end was read.
     unread: Option<VecDeque<Row>>,
+    takes_several: bool,
 }
 
 impl Connector for Server {
@@ -69,7 +70,8 @@ impl Server {
         let (requests, receiver) = mpsc::unbounded_channel();
         Session::serve(self.clone(), id, ended.cancelled_owned(), receiver);
         let (reply, unannounced, unread) = (None, None, None);
-        Ok(Box::new(Connection { id: number, requests, reply, unannounced, unread }))
+        let takes_several = true;
+        Ok(Box::new(Connection { id: number, requests, reply, unannounced, unread, takes_several }))
     }
 }
 
@@ -79,6 +81,9 @@ impl Connection {
             return Err(LinkError::OutOfStep);
         }
         let statements = sql::split(&packet);
+        if !self.takes_several && statements.len() > 1 {
+            return Err(refused(1064, "a second statement"));
+        }
         let last_image = statements.iter().rposition(|text| text.starts_with("BINLOG"));
         let is_followed = last_image.is_some_and(|place| place + 1 < statements.len());
         self.unannounced = is_followed.then_some(statements.len());
@@ -165,6 +170,11 @@ impl TargetLink for Connection {
             self.unread = Some(unread);
             Ok(NextRows { rows, has_more: true })
         })
+    }
+
+    fn take_several(&mut self, several: bool) -> Pending<'_, Linked<()>> {
+        self.takes_several = several;
+        Box::pin(async { Ok(()) })
     }
 
     fn quit(self: Box<Self>) -> Pending<'static, ()> {

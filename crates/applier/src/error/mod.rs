@@ -94,6 +94,14 @@ pub enum Error {
          csa.statement WHERE channel='{channel}'. Then start the channel"
     )]
     HalfDone { gtid: String, channel: String, by_hand: &'static str, if_done: String },
+    /// Rows that can't be rolled back failed after a part of them, with which the target has recorded the GTID.
+    #[error(
+        "transaction {gtid}: it failed after some of its rows were written to tables that are not transactional \
+         on the target, which counts its GTID as executed, so that the others can't be written under it. Compare \
+         them with those that the source has logged (mysqlbinlog -vv --include-gtids={gtid}), and complete \
+         them. Then {if_done}, and start the channel"
+    )]
+    PartlyDone { gtid: String, if_done: String },
     /// Another session holds the channel for now: another daemon's, or one that this daemon left behind.
     #[error("channel {channel}: {what}")]
     Held { channel: String, what: String, by_another: bool },
@@ -318,7 +326,8 @@ impl Error {
             | Self::Unreadable { gtid, .. }
             | Self::InDoubt { gtid, .. }
             // Here as text, but made from a GTID.
-            | Self::HalfDone { gtid, .. } => gtid.parse().ok(),
+            | Self::HalfDone { gtid, .. }
+            | Self::PartlyDone { gtid, .. } => gtid.parse().ok(),
             Self::Admission(
                 csa_scheduler::error::Error::Unsupported { gtid, .. }
                 | csa_scheduler::error::Error::Unreadable { gtid, .. }

@@ -25,6 +25,9 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.statement (\
      server_start BIGINT, \
      PRIMARY KEY (channel)) ENGINE=InnoDB";
 
+/// `executed` of a transaction that failed after a part of it.
+const FAILED: i8 = -1;
+
 /// The state of a statement by its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
@@ -118,14 +121,11 @@ pub(crate) async fn find(
     gtid: &str,
     executed: &GtidSet,
 ) -> Result<Intent> {
-    let query =
-        format!("SELECT gtid, executed FROM csa.statement WHERE channel={}", quote(channel));
-    let rows: Vec<(String, bool)> = session.rows(&query).await?;
     let is_passed =
         |known: &str| known.parse::<Gtid>().is_ok_and(|known| executed.contains(&known));
-    match rows.into_iter().next() {
+    match entry(session, channel).await? {
         None => Ok(Intent::None),
-        Some((known, true)) if known == gtid => Ok(Intent::Executed),
+        Some((known, 1)) if known == gtid => Ok(Intent::Executed),
         // An operator has skipped the transaction of that entry.
         Some((known, _)) if known != gtid && is_passed(&known) => {
             session.run(withdraw(channel)).await?;
@@ -141,6 +141,25 @@ pub(crate) async fn find(
             Err(Error::InDoubt { gtid: known, channel: channel.to_owned(), by_hand, if_done })
         }
     }
+}
+
+/// Returns the channel's entry: its GTID and `executed`.
+async fn entry(session: &mut Session, channel: &str) -> Result<Option<(String, i8)>> {
+    let query =
+        format!("SELECT gtid, executed FROM csa.statement WHERE channel={}", quote(channel));
+    let rows: Vec<(String, i8)> = session.rows(&query).await?;
+    Ok(rows.into_iter().next())
+}
+
+/// Returns true if the transaction is known to have failed after a part of it.
+pub(crate) async fn has_failed(session: &mut Session, channel: &str, gtid: &str) -> Result<bool> {
+    let entry = entry(session, channel).await?;
+    Ok(entry.is_some_and(|(known, executed)| known == gtid && executed == FAILED))
+}
+
+/// Notes in the entry that its transaction has failed after a part of it.
+pub(crate) fn note_failure(channel: &str) -> String {
+    format!("UPDATE csa.statement SET executed={FAILED} WHERE channel={}", quote(channel))
 }
 
 /// Returns the state as [`find`], for a statement whose GTID a server that [`records_late`] does not have. As long as the

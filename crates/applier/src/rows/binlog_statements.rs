@@ -9,7 +9,7 @@ use std::sync::Arc;
 use csa_provider::binlog::{
     EventHeader, EventType, Gtid, QueryEvent, RawEvent, SessionContext, TableMap, XaPrepareEvent,
 };
-use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb};
+use csa_provider::sql_text::{Dialect, Lexer, Statement, TokenKind, XaVerb};
 use csa_scheduler::changes::RowChanges;
 use csa_scheduler::filter::is_own;
 use csa_scheduler::keys::TableLayout;
@@ -228,8 +228,13 @@ impl RowImageCutter {
             QueryEvent::parse(event.body()).map_err(|error| unreadable(gtid, "query", &error))?;
         match Statement::of(&query) {
             Statement::Savepoint | Statement::RollbackTo => {
+                let Some(text) = of_savepoint(query.statement) else {
+                    let what =
+                        "a statement about a savepoint that has more than its name".to_owned();
+                    return Err(Error::Unsupported { gtid: gtid.to_string(), what });
+                };
                 self.cut(ready);
-                ready.push(Step::Statement(with_backticks(query.statement)));
+                ready.push(Step::Statement(text));
             }
             // Its rows must not be committed with others, and they may be sent already.
             Statement::Rollback if self.has_rows => {
@@ -296,16 +301,24 @@ fn unreadable(gtid: &Gtid, event: &str, error: &dyn std::fmt::Display) -> Error 
     }
 }
 
-/// Quotes a savepoint's name with backticks. Under ANSI_QUOTES the source's session has it in double
+/// Returns the statement with the savepoint's name in backticks. Under ANSI_QUOTES the source's session has it in double
 /// quotes, which enclose a string in ours. The server wrote the statement itself, in UTF-8.
-fn with_backticks(statement: &[u8]) -> Vec<u8> {
+///
+/// `None`: there is more in it. It shares a packet with others, so the target would execute a second statement in it.
+fn of_savepoint(statement: &[u8]) -> Option<Vec<u8>> {
     let dialect = Dialect::of_names();
-    let last = Lexer::new(statement, dialect).map_while(|token| token.ok()).last();
-    let quoted = last.filter(|token| token.text.starts_with(b"\""));
-    match quoted.and_then(|token| Some((statement.get(..token.start)?, dialect.name(&token)?))) {
-        Some((words, name)) => [words, identifier(&name).as_bytes()].concat(),
-        None => statement.to_vec(),
+    let tokens: std::result::Result<Vec<_>, _> = Lexer::new(statement, dialect).collect();
+    let tokens = tokens.ok()?;
+    let (name, words) = tokens.split_last()?;
+    if words.iter().any(|word| word.kind != TokenKind::Word) {
+        return None;
     }
+    let name = match name.kind {
+        TokenKind::Word => name.text.to_vec(),
+        _ => identifier(&dialect.name(name)?).into_bytes(),
+    };
+    let parts: Vec<&[u8]> = words.iter().map(|word| word.text).chain([name.as_slice()]).collect();
+    Some(parts.join(&b' '))
 }
 
 /// Marks the rows event at the offset `rows` as the end of its statement.

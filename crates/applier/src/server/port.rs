@@ -35,6 +35,9 @@ pub trait TargetLink: Debug + Send {
     /// Returns the next rows of one query that was begun with [`Self::begin`].
     fn next_rows(&mut self, part: RowPart) -> Pending<'_, Linked<NextRows>>;
 
+    /// Lets the server take several statements in a packet, as at first, or refuse a second one.
+    fn take_several(&mut self, several: bool) -> Pending<'_, Linked<()>>;
+
     /// Ends the connection; an error no longer matters.
     fn quit(self: Box<Self>) -> Pending<'static, ()>;
 }
@@ -61,6 +64,10 @@ impl TargetLink for HungUp {
     }
 
     fn next_rows(&mut self, _: RowPart) -> Pending<'_, Linked<NextRows>> {
+        Box::pin(async { Err(LinkError::Closed) })
+    }
+
+    fn take_several(&mut self, _: bool) -> Pending<'_, Linked<()>> {
         Box::pin(async { Err(LinkError::Closed) })
     }
 
@@ -104,6 +111,10 @@ impl TargetLink for Link {
 
     fn next_rows(&mut self, part: RowPart) -> Pending<'_, Linked<NextRows>> {
         Box::pin(Link::next_rows(self, part))
+    }
+
+    fn take_several(&mut self, several: bool) -> Pending<'_, Linked<()>> {
+        Box::pin(Link::take_several(self, several))
     }
 
     fn quit(self: Box<Self>) -> Pending<'static, ()> {

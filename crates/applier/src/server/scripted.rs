@@ -60,6 +60,7 @@ struct Connection {
     id: u32,
     state: Arc<Mutex<ScriptedState>>,
     sent: String,
+    takes_several: bool,
     /// The GTID set that the open transaction wrote to the checkpoint row.
     written: Option<String>,
 }
@@ -113,6 +114,7 @@ impl Connector for Scripted {
             id: state.connections,
             state: Arc::clone(&self.state),
             sent: String::new(),
+            takes_several: true,
             written: None,
         });
         Box::pin(async { Ok(link) })
@@ -213,6 +215,10 @@ impl TargetLink for Connection {
         _: usize,
     ) -> Pending<'_, std::result::Result<Vec<Answer>, LinkError>> {
         let sent = std::mem::take(&mut self.sent);
+        if !self.takes_several && sent.contains(';') {
+            let message = "a second statement".to_owned();
+            return Box::pin(async { Err(LinkError::Server { code: 1064, message }) });
+        }
         let answers = sent.split(';').map(|statement| self.answer(statement.trim())).collect();
         Box::pin(async { answers })
     }
@@ -228,6 +234,11 @@ impl TargetLink for Connection {
 
     fn next_rows(&mut self, _: RowPart) -> Pending<'_, std::result::Result<NextRows, LinkError>> {
         panic!("not in the script: rows in parts")
+    }
+
+    fn take_several(&mut self, several: bool) -> Pending<'_, std::result::Result<(), LinkError>> {
+        self.takes_several = several;
+        Box::pin(async { Ok(()) })
     }
 
     fn quit(self: Box<Self>) -> Pending<'static, ()> {

@@ -284,8 +284,11 @@ async fn may_create_with_rows(session: &mut Session, statement: &SourceStatement
 
 async fn run(session: &mut Session, rows: &mut RowExecutor, step: Result<Step>) -> Result<()> {
     match step? {
-        Step::Statement(text) => session.run(text).await.map(drop),
-        Step::RowImages(images) => rows.send(session, None, images).await.map(drop),
+        Step::Statement(text) => session.run_single(text).await,
+        Step::RowImages(images) => {
+            session.take_several(true).await?;
+            rows.send(session, None, images).await.map(drop)
+        }
     }
 }
 
@@ -295,7 +298,7 @@ async fn abandon(session: &mut Session, xid: &str) {
     // Before PREPARE this uses up no GTID, with or without a binary log (measured on 9.7).
     for verb in ["END", "ROLLBACK"] {
         // XA END fails if it was executed already; the loss of the session ends the transaction anyway.
-        let _ = session.run(format!("XA {verb} {xid}")).await;
+        let _ = session.run_single(format!("XA {verb} {xid}")).await;
     }
 }
 
@@ -332,6 +335,7 @@ async fn use_database(session: &mut Session, database: &str) -> Result<()> {
 /// The character set comes first: under the source's `collation_connection` (ucs2, utf16, utf32) the
 /// server would misread string literals of ours.
 pub(super) async fn leave(session: &mut Session, under_gtid: bool) -> Result<()> {
+    session.take_several(true).await?;
     session.run("ROLLBACK").await?;
     session.run("SET NAMES utf8mb4").await?;
     if under_gtid {

@@ -26,7 +26,7 @@ use crate::ownership::keeper::Keeper;
 use crate::rows::binlog_statements::{RowImages, Step, clear_statement_end, set_statement_end};
 use crate::rows::dml;
 use crate::rows::executor::RowExecutor;
-use crate::rows::failing_row::rows_in;
+use crate::rows::failing_row::is_one_row;
 use crate::rows::steps::Steps;
 use crate::server::as_source;
 use crate::server::definitions::tables::TargetTables;
@@ -81,12 +81,18 @@ impl Parts {
     ) -> std::result::Result<(), Failure> {
         let session = keeper.session();
         intent::create(session).await?;
-        if self.target.gtids == TargetGtids::Source && session.has_executed(gtid).await? {
+        let channel = &self.options.channel;
+        let is_recorded =
+            self.target.gtids == TargetGtids::Source && session.has_executed(gtid).await?;
+        // The server records the GTID of a statement that failed, too, if it keeps a part of the rows.
+        if is_recorded && !intent::has_failed(session, channel, gtid).await? {
             return Ok(());
         }
-        let channel = &self.options.channel;
         let known = intent::find(session, channel, gtid, &group.executed_after).await;
         let known = known.map_err(|error| match error {
+            Error::InDoubt { gtid, if_done, .. } if is_recorded => {
+                Error::PartlyDone { gtid, if_done }
+            }
             Error::InDoubt { gtid, channel, by_hand, if_done } => {
                 Error::HalfDone { gtid, channel, by_hand, if_done }
             }
@@ -148,8 +154,14 @@ impl Parts {
             *effect = Effect::Unknown;
             return Err(error);
         }
+        // A crash before the note finds the GTID, and takes the rows for complete.
+        let is_recorded = under_source && session.has_executed(gtid).await?;
+        if is_recorded {
+            let note = intent::note_failure(channel);
+            session.run(note).await.map_err(Error::of_bookkeeping)?;
+        }
         let by_hand = bookkeeping::by_hand(session.logs());
-        Err(self.half_done(group, gtid, by_hand, error))
+        Err(self.half_done(group, gtid, by_hand, is_recorded, error))
     }
 
     /// Restores the session's own settings. If the link is lost here, the entry stays, and the next attempt finds it half
@@ -169,14 +181,20 @@ impl Parts {
     }
 
     /// Returns the error with what the operator has to do about the rows before it.
-    fn half_done(&self, group: &Group, gtid: &str, by_hand: &'static str, error: Error) -> Error {
+    fn half_done(
+        &self,
+        group: &Group,
+        gtid: &str,
+        by_hand: &'static str,
+        is_recorded: bool,
+        error: Error,
+    ) -> Error {
         let Some(code) = error.code().filter(|_| error.class().is_failure()) else { return error };
-        let channel = &self.options.channel;
-        let half_done = Error::HalfDone {
-            gtid: gtid.to_owned(),
-            channel: channel.clone(),
-            by_hand,
-            if_done: intent::if_done(channel, by_hand),
+        let channel = self.options.channel.clone();
+        let if_done = intent::if_done(&channel, by_hand);
+        let half_done = match is_recorded {
+            true => Error::PartlyDone { gtid: gtid.to_owned(), if_done },
+            false => Error::HalfDone { gtid: gtid.to_owned(), channel, by_hand, if_done },
         };
         let mut message = error.server_text();
         message.push(&format!("; {half_done}"));
@@ -240,7 +258,7 @@ impl Writer<'_> {
 
     /// Writes and commits rows that can't be rolled back.
     async fn at_once(&mut self, opening: &str, images: RowImages) -> Result<()> {
-        let is_one = rows_in(&images.events)? == 1;
+        let is_one = is_one_row(&Bytes::copy_from_slice(&images.events))?;
         // As SQL, earlier statements may have been executed before the one that failed.
         let is_whole = is_one || self.rows.takes_row_images();
         let before = self.changed;

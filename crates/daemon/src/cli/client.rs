@@ -20,6 +20,9 @@ use crate::config::{AdminFiles, DaemonConfig, tls_client, token};
 use crate::host::{Failure, Route, agent, tls_agent};
 use crate::observe::view::{API, ChannelView, ErrorAnswer};
 
+/// Bytes of an answer. The status of a channel has whole GTID sets, of 1 MB each if they have many gaps.
+const ANSWER_MAX: u64 = 1 << 30;
+
 /// The channels that a command acts on.
 pub(super) enum Chosen {
     One(String),
@@ -194,7 +197,8 @@ impl Client {
     }
 
     fn text(&self, path: &str, mut answer: Response<Body>) -> Result<String, Failure> {
-        answer.body_mut().read_to_string().map_err(|error| self.unreachable(path, &error))
+        let body = answer.body_mut().with_config().limit(ANSWER_MAX).lossy_utf8(true);
+        body.read_to_string().map_err(|error| self.unreachable(path, &error))
     }
 
     fn parse<T: DeserializeOwned>(&self, path: &str, text: &str) -> Result<T, Failure> {
@@ -317,6 +321,9 @@ pub(super) fn with_scheme(address: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+
     use serde_json::json;
 
     use super::*;
@@ -351,5 +358,26 @@ mod tests {
             r#"{"engine": "etcd", "name": "a", "members": [{"name": "a", "draining": true}]}"#;
         let fleet: FleetView = read(text).expect("a fleet");
         assert!(fleet.is_drained());
+    }
+
+    #[test]
+    fn an_answer_may_have_many_channels_with_long_gtid_sets() {
+        const LENGTH: usize = 11 << 20;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let daemon = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let lines = BufReader::new(stream.try_clone().expect("cloned")).lines();
+            let headers = lines.map_while(Result::ok).take_while(|line| !line.is_empty());
+            assert!(headers.count() > 1);
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n");
+            stream.write_all(head.as_bytes()).expect("written");
+            stream.write_all(&vec![b' '; LENGTH]).expect("written");
+        });
+        let base = format!("http://127.0.0.1:{port}");
+        let client = Client { agent: agent(None), base, token: None, channel: None, by: None };
+        let text = client.get_text("/status").expect("taken");
+        assert_eq!(text.len(), LENGTH);
+        daemon.join().expect("served");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use csa_applier::{TargetOptions, connect};
+use csa_applier::{TargetOptions, TlsMode, connect};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::{FromRow, Limits, Link, LinkError, Row, Side};
 use csa_provider::sql_text::quote;
@@ -96,6 +96,7 @@ pub(crate) async fn clone(
     check_releases(&mut source, &mut target).await?;
     check_source(&mut source).await?;
     check_target(&mut target).await?;
+    check_authority(options.source.tls.mode, &mut target).await?;
     source.link.quit().await;
     // What it holds may be purged on the source, so that nothing may refuse the clone after this.
     empty_relay_store(&options.relay).await?;
@@ -206,6 +207,31 @@ async fn check_target(target: &mut Session) -> Result<()> {
     }
 }
 
+/// Refuses a target that would take anyone for the source, although our own sessions do not.
+async fn check_authority(mode: TlsMode, target: &mut Session) -> Result<()> {
+    if !mode.verifies() {
+        return Ok(());
+    }
+    // No row without the plugin.
+    let query = "SHOW GLOBAL VARIABLES LIKE 'clone_ssl_ca'";
+    let found: Vec<(String, Option<String>)> = target.rows(query).await?;
+    if found.iter().any(|(_, file)| file.as_ref().is_some_and(|file| !file.is_empty())) {
+        return Ok(());
+    }
+    let why = "it connects to the source on its own, and would not verify the source as [channel.source] tls says; run \
+               there: INSTALL PLUGIN clone SONAME 'mysql_clone.so', and SET GLOBAL clone_ssl_ca='…' with the file of \
+               tls_ca";
+    Err(target.refused(why))
+}
+
+/// Returns the end of the statement. Without it the target accepts an unencrypted connection to the source.
+fn encryption(mode: TlsMode) -> &'static str {
+    match mode {
+        TlsMode::Disabled | TlsMode::Preferred => "",
+        TlsMode::Required | TlsMode::VerifyCa | TlsMode::VerifyIdentity => " REQUIRE SSL",
+    }
+}
+
 /// Returns the part of a version that both servers must have in common.
 fn series(version: &str) -> String {
     version.split('.').take(2).collect::<Vec<_>>().join(".")
@@ -217,12 +243,13 @@ async fn run_clone(
     target: &mut Session,
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<bool> {
-    let TargetOptions { user, host, port, password, .. } = &options.source;
+    let TargetOptions { user, host, port, password, tls, .. } = &options.source;
     let statement = format!(
-        "CLONE INSTANCE FROM {}@{}:{port} IDENTIFIED BY {}",
+        "CLONE INSTANCE FROM {}@{}:{port} IDENTIFIED BY {}{}",
         quote(user),
         quote(host),
-        quote(password.current().expose_secret())
+        quote(password.current().expose_secret()),
+        encryption(tls.mode)
     );
     let mut watcher = Session::connect(Side::Target, &options.target).await?;
     let watch = async {
@@ -326,6 +353,19 @@ mod tests {
     fn releases_are_compared_by_series() {
         assert_eq!(series("8.4.3"), series("8.4.6-debug"));
         assert_ne!(series("8.0.31"), series("8.4.0"));
+    }
+
+    #[test]
+    fn the_target_reads_from_the_source_as_the_channel_does() {
+        for (mode, end) in [
+            (TlsMode::Disabled, ""),
+            (TlsMode::Preferred, ""),
+            (TlsMode::Required, " REQUIRE SSL"),
+            (TlsMode::VerifyCa, " REQUIRE SSL"),
+            (TlsMode::VerifyIdentity, " REQUIRE SSL"),
+        ] {
+            assert_eq!(encryption(mode), end, "{mode:?}");
+        }
     }
 
     #[test]

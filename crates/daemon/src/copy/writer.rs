@@ -49,6 +49,9 @@ impl TargetWriter {
         let vendor = Vendor::default();
         let mut writer =
             Self { link, server, connection: 0, address, vendor, max_allowed_packet: usize::MAX };
+        // Definitions and numbers are the source's own text.
+        let single = writer.link.take_several(false).await;
+        single.map_err(|source| writer.error("COM_SET_OPTION", source))?;
         let facts = "SELECT @@version, @@SESSION.max_allowed_packet, CONNECTION_ID() LIMIT 1";
         if let Some((version, limit, connection)) =
             writer.asked::<(String, usize, u32)>(facts).await?.pop()

@@ -32,6 +32,24 @@ fn form(column: &Column) -> Form {
     }
 }
 
+impl Form {
+    /// Returns false for a text that is not of this form, and could be read as SQL.
+    fn may_be(&self, value: &str) -> bool {
+        let mut bytes = value.bytes();
+        match self {
+            Self::Digits | Self::Float | Self::Choice => {
+                bytes.all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte))
+            }
+            Self::Temporal => true,
+            Self::Text(charset) => {
+                let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+                bytes.all(|byte| byte.is_ascii_hexdigit()) && charset.bytes().all(is_name)
+            }
+            Self::Json | Self::Bytes => bytes.all(|byte| byte.is_ascii_hexdigit()),
+        }
+    }
+}
+
 /// Returns the expression by which a session with [`super::REPAIR_SESSION`] reads a value.
 pub(crate) fn selected(column: &Column) -> String {
     let name = identifier(&column.name);
@@ -45,10 +63,14 @@ pub(crate) fn selected(column: &Column) -> String {
     }
 }
 
-/// Returns the literal of a value that [`selected`] gave.
+/// Returns the literal of a value that [`selected`] gave. Whatever else the server gave is a string.
 pub(crate) fn literal(column: &Column, value: Option<&str>) -> String {
     let Some(value) = value else { return "NULL".to_owned() };
-    match form(column) {
+    let kind = form(column);
+    if !kind.may_be(value) {
+        return quote(value);
+    }
+    match kind {
         Form::Float if !value.contains('e') => format!("{value}e0"),
         Form::Digits | Form::Choice | Form::Float => value.to_owned(),
         Form::Temporal => quote(value),
@@ -88,6 +110,10 @@ mod tests {
             (column("json", None), "5B5D", "CAST(_utf8mb4 x'5B5D' AS JSON)"),
             (column("blob", None), "00FF", "x'00FF'"),
             (column("geometry", None), "00", "x'00'"),
+            (column("int", None), "1;DROP TABLE t", "'1;DROP TABLE t'"),
+            (column("double", None), "1),(2", "'1),(2'"),
+            (column("blob", None), "00',x'", "'00'',x'''"),
+            (column("text", Some("latin1';")), "00", "'00'"),
         ] {
             assert_eq!(literal(&column, Some(value)), text, "{column:?}");
             assert_eq!(literal(&column, None), "NULL");

@@ -48,6 +48,9 @@ impl VerifySession {
         let (vendor, address) = (Vendor::default(), server.address());
         let (current_user, connection) = (String::new(), link.id());
         let mut session = Self { side, vendor, address, current_user, server, link, connection };
+        // Queries contain values that the other server gave.
+        let single = session.link.take_several(false).await;
+        single.map_err(|error| session.error(error))?;
         let said: Vec<(String, u32)> =
             session.rows("SELECT @@version, CONNECTION_ID() LIMIT 1").await?;
         if let Some((version, connection)) = said.into_iter().next() {

@@ -73,6 +73,9 @@ pub struct Lexer<'a> {
     in_version_comment: bool,
     after_at: bool,
     after_dot: bool,
+    after_as: bool,
+    /// The server has no text between dollars: it took a statement in which one would not end.
+    dollars_are_names: bool,
     comments: Vec<SpecialComment>,
     failed: bool,
 }
@@ -87,6 +90,8 @@ impl<'a> Lexer<'a> {
             in_version_comment: false,
             after_at: false,
             after_dot: false,
+            after_as: false,
+            dollars_are_names: false,
             comments: Vec::new(),
             failed: false,
         }
@@ -105,6 +110,7 @@ impl<'a> Lexer<'a> {
     fn token(&mut self) -> Result<Option<Token<'a>>, Unclosed> {
         let after_at = std::mem::take(&mut self.after_at);
         let after_dot = std::mem::take(&mut self.after_dot);
+        let after_as = std::mem::take(&mut self.after_as);
         if after_at && let len @ 1.. = self.run(|byte| byte == b'.') {
             return Ok(Some(self.take(TokenKind::Host, len)));
         }
@@ -113,11 +119,15 @@ impl<'a> Lexer<'a> {
         let after_dot = after_dot && self.at == before;
         let rest = self.rest();
         let Some(&first) = rest.first() else { return Ok(None) };
+        let dollars = match after_as && first == b'$' {
+            true => self.between_dollars(rest),
+            false => None,
+        };
         let (kind, len) = match first {
             b'`' => (TokenKind::QuotedName, self.quoted(rest, false)?),
             b'"' if self.dialect.ansi_quotes => (TokenKind::QuotedName, self.quoted(rest, false)?),
             b'\'' | b'"' => (TokenKind::Text, self.quoted(rest, self.dialect.backslash_escapes)?),
-            b'$' if let Some(len) = self.between_dollars(rest) => (TokenKind::Text, len),
+            b'$' if let Some(len) = dollars => (TokenKind::Text, len),
             b'n' | b'N' | b'x' | b'X' | b'b' | b'B'
                 if !after_dot && rest.get(1) == Some(&b'\'') =>
             {
@@ -133,7 +143,9 @@ impl<'a> Lexer<'a> {
         // The second of two `@` begins the name of a system variable, which is not a host.
         self.after_at = first == b'@' && rest.get(1) != Some(&b'@') && !self.is_second_at();
         self.after_dot = first == b'.';
-        Ok(Some(self.take(kind, len)))
+        let token = self.take(kind, len);
+        self.after_as = token.is("AS");
+        Ok(Some(token))
     }
 
     fn is_second_at(&self) -> bool {
@@ -179,9 +191,12 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Returns the bytes of `$$ … $$` or `$tag$ … $tag$`. Without an end it is a name, as for older
-    /// servers.
-    fn between_dollars(&self, text: &[u8]) -> Option<usize> {
+    /// Returns the bytes of `$$ … $$` or `$tag$ … $tag$`, which servers since 9.0 take as a routine's body only, after AS.
+    /// Without an end it is a name, as for older servers. It is searched for once: a statement may have any number of names.
+    fn between_dollars(&mut self, text: &[u8]) -> Option<usize> {
+        if self.dollars_are_names {
+            return None;
+        }
         let charset = self.dialect.charset;
         let mut tag = 1;
         while let Some(&byte) = text.get(tag)
@@ -195,8 +210,9 @@ impl<'a> Lexer<'a> {
             return None;
         }
         let (mark, rest) = text.split_at_checked(tag + 1)?;
-        let end = rest.windows(mark.len()).position(|bytes| bytes == mark)?;
-        Some(mark.len() * 2 + end)
+        let end = rest.windows(mark.len()).position(|bytes| bytes == mark);
+        self.dollars_are_names = end.is_none();
+        Some(mark.len() * 2 + end?)
     }
 
     fn skip_blank(&mut self) -> Result<(), Unclosed> {

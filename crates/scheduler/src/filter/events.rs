@@ -18,7 +18,7 @@ pub(crate) struct KeptEvents<I> {
     gtid: Gtid,
     filters: Arc<Filters>,
     /// The source's table numbers, and true for tables that are kept.
-    tables: Vec<(u64, bool)>,
+    tables: foldhash::HashMap<u64, bool>,
     /// Maps not yet followed by rows.
     maps: Vec<RawEvent>,
     /// Held back because it may have to end its statement.
@@ -37,7 +37,7 @@ impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
             events,
             gtid,
             filters,
-            tables: Vec::new(),
+            tables: foldhash::HashMap::default(),
             maps: Vec::new(),
             last_rows: None,
             ready: VecDeque::new(),
@@ -68,8 +68,7 @@ impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
         let body = event.body();
         let id = table_id(body);
         let mapped = self.filters.table_map(body)?;
-        self.tables.retain(|(known, _)| *known != id);
-        self.tables.push((id, mapped != Mapped::LeftOut));
+        self.tables.insert(id, mapped != Mapped::LeftOut);
         match mapped {
             Mapped::Renamed(body) => self.maps.push(event.with_body(&body)),
             Mapped::Kept => self.maps.push(event),
@@ -81,11 +80,9 @@ impl<I: Iterator<Item = Result<RawEvent>>> KeptEvents<I> {
     fn rows(&mut self, event: RawEvent) -> std::result::Result<(), EventError> {
         let body = event.body();
         let id = table_id(body);
-        let Some((_, kept)) = self.tables.iter().find(|(known, _)| *known == id) else {
-            return Err(malformed("table map is missing"));
-        };
+        let &kept = self.tables.get(&id).ok_or_else(|| malformed("table map is missing"))?;
         let &flags = body.get(FLAGS).ok_or_else(|| malformed("flags"))?;
-        if *kept {
+        if kept {
             self.ready.extend(self.last_rows.take());
             // All maps of a statement go before its rows: the server opens no table after the first
             // rows.

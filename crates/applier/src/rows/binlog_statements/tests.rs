@@ -119,6 +119,11 @@ fn savepoints_keep_their_place_and_strangers_are_refused() {
         let steps = cut(&[query_event("", statement)], 100);
         assert_eq!(steps, [Step::Statement(statement.as_bytes().to_vec())]);
     }
+    for more in ["SAVEPOINT `a`;DROP TABLE t", "SAVEPOINT $a$;DROP TABLE $a$", "SAVEPOINT `a"] {
+        let mut cutter = RowImageCutter::new(100, Framing::Group);
+        let error = cutter.push(&gtid(), &query_event("", more), &mut Vec::new());
+        assert!(error.is_err_and(|error| error.to_string().contains("savepoint")), "{more}");
+    }
     let mut cutter = RowImageCutter::new(100, Framing::Group);
     let error = cutter.push(&gtid(), &event(EventType::INTVAR, &[0; 9]), &mut Vec::new());
     assert!(error.expect_err("refused").to_string().contains(&gtid().to_string()));

@@ -29,13 +29,7 @@ use crate::server::session::Session;
 
 use split::Split;
 
-/// Returns the rows of the one rows event in `images`.
-///
-/// # Errors
-/// Malformed events.
-pub(crate) fn rows_in(images: &[u8]) -> Result<usize> {
-    Ok(Split::new(&Bytes::copy_from_slice(images))?.rows.len())
-}
+pub(crate) use split::is_one_row;
 
 /// The channel has failed already: a longer search would only keep the operator waiting.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -38,16 +38,30 @@ impl Split {
             table: format!("{schema}.{table}"),
             event_type: event.event_type(),
             end_log_pos: event.header().log_pos,
-            rows: split(&map, &rows)?.into_iter().map(single).collect(),
+            rows: split(&map, &rows, usize::MAX)?.into_iter().map(single).collect(),
         })
     }
 }
 
-fn split<'a>(map: &TableMap<'_>, rows: &RowsEvent<'a>) -> Result<Vec<&'a [u8]>> {
+/// Returns true if the events have one row altogether. `images` may be a whole transaction, so no row is copied.
+///
+/// # Errors
+/// Malformed events.
+pub(crate) fn is_one_row(images: &Bytes) -> Result<bool> {
+    let events: Vec<_> = dml::events(images).collect::<std::result::Result<_, _>>()?;
+    if events.iter().filter(|event| event.event_type().is_rows()).count() != 1 {
+        return Ok(false);
+    }
+    let (map, rows) = dml::last_rows(&events)?;
+    Ok(split(&map, &rows, 2)?.len() == 1)
+}
+
+/// Returns the images of the first rows, `most` at most.
+fn split<'a>(map: &TableMap<'_>, rows: &RowsEvent<'a>, most: usize) -> Result<Vec<&'a [u8]>> {
     let layout = map.columns().map_err(Error::UnreadableRows)?;
     let (mut before, mut after): (Vec<Field<'_>>, Vec<Field<'_>>) = (Vec::new(), Vec::new());
     let (mut found, mut rest) = (Vec::new(), rows.images);
-    while !rest.is_empty() {
+    while !rest.is_empty() && found.len() < most {
         let len =
             rows.read_row(&layout, rest, &mut before, &mut after).map_err(Error::UnreadableRows)?;
         let Some((row, remaining)) = rest.split_at_checked(len).filter(|_| len > 0) else {
@@ -96,6 +110,30 @@ mod tests {
             images
         };
         assert_eq!(split.rows, rows.iter().map(single).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn rows_are_counted_over_all_events() {
+        let images = |events: &[&[i32]]| {
+            let mut images = Vec::new();
+            int_table_map(TABLE_ID, "d", "t", 1).write_without_checksum(&mut images);
+            for rows in events {
+                let rows: Vec<Vec<u8>> = rows.iter().map(|row| int_image(&[Some(*row)])).collect();
+                rows_event(EventType::WRITE_ROWS, TABLE_ID, 1, &rows.concat())
+                    .write_without_checksum(&mut images);
+            }
+            Bytes::from(images)
+        };
+        let cases: [(&[&[i32]], bool); 5] = [
+            (&[&[1]], true),
+            (&[&[1, 2]], false),
+            (&[&[1], &[2]], false),
+            (&[&[1, 2], &[3]], false),
+            (&[], false),
+        ];
+        for (events, expected) in cases {
+            assert_eq!(is_one_row(&images(events)).expect("well-formed"), expected, "{events:?}");
+        }
     }
 
     #[test]

@@ -8,11 +8,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixSocket};
 
 /// For the socket's owner and group.
 const SOCKET_MODE: u32 = 0o660;
 const TOKEN_MODE: u32 = 0o600;
+/// Connections that wait to be accepted; the system may permit fewer.
+const WAITING_MAX: u32 = 4096;
 
 /// Creates the folder of a file, for this user only, unless it is there.
 pub(super) fn create_folder(path: &Path) -> io::Result<()> {
@@ -33,8 +35,8 @@ pub(super) fn write_token(path: &Path, token: &SecretString) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// Opens the socket; `group` by name or number. It gets its mode and group before its name, so
-/// nobody else can open it in between.
+/// Opens the socket; `group` by name or number. It gets its mode and group before its name, and accepts nobody before
+/// that: a connection that waits keeps its rights.
 pub(super) fn open(path: &Path, group: Option<&str>) -> io::Result<UnixListener> {
     // A living daemon accepts; the socket of one that was killed refuses, and is replaced.
     if UnixStream::connect(path).is_ok() {
@@ -43,13 +45,20 @@ pub(super) fn open(path: &Path, group: Option<&str>) -> io::Result<UnixListener>
     }
     let new = path.with_extension("new");
     remove(&new)?;
-    let listener = UnixListener::bind(&new)?;
-    if let Some(group) = group {
-        chown(&new, None, Some(group_id(group)?))?;
-    }
-    fs::set_permissions(&new, fs::Permissions::from_mode(SOCKET_MODE))?;
+    let listener = bind(&new, group)?.listen(WAITING_MAX)?;
     fs::rename(&new, path)?;
     Ok(listener)
+}
+
+/// Makes a socket that refuses every connection as long as it does not listen.
+fn bind(path: &Path, group: Option<&str>) -> io::Result<UnixSocket> {
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    if let Some(group) = group {
+        chown(path, None, Some(group_id(group)?))?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
+    Ok(socket)
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -91,6 +100,11 @@ mod tests {
             (0o600, "second\n".into())
         );
         assert_eq!(mode(token.parent().expect("a folder")), 0o700);
+
+        let path = directory.path().join("bound");
+        let _bound = bind(&path, None).expect("bound");
+        let early = UnixStream::connect(&path).expect_err("it does not listen").kind();
+        assert_eq!((mode(&path), early), (0o660, io::ErrorKind::ConnectionRefused));
 
         let path = directory.path().join("admin-1.sock");
         let first = open(&path, None).expect("opens");

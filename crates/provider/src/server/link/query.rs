@@ -13,6 +13,9 @@ use crate::binlog::bytes_reader::{Malformed, Reader};
 
 const COM_QUIT: u8 = 1;
 const COM_QUERY: u8 = 3;
+const COM_SET_OPTION: u8 = 27;
+const SEVERAL_STATEMENTS: u16 = 0;
+const ONE_STATEMENT: u16 = 1;
 const NULL: u8 = 0xfb;
 const OK: u8 = 0x00;
 const LOCAL_FILE: u8 = 0xfb;
@@ -229,6 +232,26 @@ impl Link {
             true => Err(unexpected(query)),
             false => Ok(found),
         }
+    }
+
+    /// Lets the server take several statements in one packet, as after the login of
+    /// [`super::Purpose::Statements`], or only one: its own parser then refuses a text with a second.
+    ///
+    /// # Errors
+    /// The server does not know the command; the link is lost, or still has an answer on it.
+    pub async fn take_several(&mut self, several: bool) -> Result<(), LinkError> {
+        let option = if several { SEVERAL_STATEMENTS } else { ONE_STATEMENT };
+        self.command(COM_SET_OPTION, &option.to_le_bytes()).await?;
+        self.packets.allow(HEAD_BYTES_MAX);
+        let answer = match self.packets.look(self.silence).await {
+            Ok([OK | END, ..]) => Ok(()),
+            Ok(_) => Err(LinkError::Protocol("no answer to COM_SET_OPTION".to_owned())),
+            Err(error) => Err(error),
+        };
+        if matches!(answer, Ok(()) | Err(LinkError::Server { .. })) {
+            self.state = State::Idle;
+        }
+        answer
     }
 
     /// Sends one command; the caller reads its answer.

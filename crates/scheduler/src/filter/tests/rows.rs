@@ -97,6 +97,19 @@ fn a_first_end_of_the_events_ends_no_statement() {
     }
 }
 
+/// A schema for each customer, and a transaction that writes to all of them.
+#[test]
+fn tables_of_a_transaction_may_be_many() {
+    const TABLES: u64 = 10_000;
+    let map = |table| int_table_map(table, "kept", &table.to_string(), 1);
+    let statements = (0..10 * TABLES).map(|number| number % TABLES);
+    let events: Vec<_> = statements.flat_map(|table| [map(table), rows(table, 1, true)]).collect();
+    let begun = std::time::Instant::now();
+    assert_eq!(kept(&events).len(), events.len());
+    let taken = begun.elapsed();
+    assert!(taken < std::time::Duration::from_secs(5), "{taken:?}");
+}
+
 proptest! {
     /// Kept rows come out whole, once, in order, after a map of their table, and each statement
     /// with kept rows ends once.

@@ -179,6 +179,7 @@ fn table_rules_look_at_the_tables_of_a_statement() {
         ("ALTER TABLE u ADD rename_me INT, ADD KEY (id), RENAME COLUMN c TO t", '+'),
         ("ALTER TABLE u ADD exchange INT", '+'),
         ("ALTER TABLE t RENAME TO x.t, ADD v INT", '-'),
+        ("ALTER TABLE u ADD $a$ INT, RENAME TO x.t, ADD KEY ($a$)", '!'),
         ("ALTER TABLE u RENAME AS t", '!'),
         ("ALTER TABLE t RENAME u", '!'),
         ("ALTER TABLE u EXCHANGE PARTITION p WITH TABLE t", '!'),

@@ -235,6 +235,32 @@ async fn a_row_that_is_read_in_a_part_may_be_as_long_as_the_protocol_permits() {
 }
 
 #[tokio::test]
+async fn a_server_takes_one_statement_in_a_packet_where_that_is_said() {
+    const COM_SET_OPTION: u8 = 27;
+    let (mut link, script) = session(async |mut source| {
+        assert_eq!(source.command().await, [COM_SET_OPTION, 1, 0]);
+        source.send(&[0xfe, 0, 0, 2, 0, 0, 0]).await;
+        assert_eq!(source.command().await[1..], *b"a;b");
+        source.error(1064, "You have an error in your SQL syntax").await;
+        assert_eq!(source.command().await, [COM_SET_OPTION, 0, 0]);
+        source.send(&[0xfe, 0, 0, 2, 0]).await;
+        source.command().await;
+        source.error(1047, "Unknown command").await;
+        source.command().await;
+        source.ok().await;
+    })
+    .await;
+    link.take_several(false).await.expect("known");
+    let error = run(&mut link, b"a;b").await.1.expect("refused");
+    assert_eq!(error.code(), Some(1064));
+    link.take_several(true).await.expect("known");
+    let error = link.take_several(false).await.expect_err("unknown");
+    assert_eq!(error.code(), Some(1047));
+    assert!(run(&mut link, b"c").await.1.is_none());
+    script.await.expect("the script");
+}
+
+#[tokio::test]
 async fn a_farewell_that_crosses_a_command_is_shown() {
     let (mut link, script) = session(async |mut source| {
         source.command().await;
