@@ -98,6 +98,9 @@ async fn an_archive_that_comes_back_gets_files_while_the_relay_store_is_full() {
         () = looks => {}
         () = writes => {}
     }
+    daemon.commanded(&["set", "source_delay", "0s"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
 }
 
 /// Makes a folder writable or not; the tests may run as root, whom nothing else stops.

@@ -262,6 +262,10 @@ async fn a_copy_of_a_delayed_channel_ends() {
     daemon.commanded(&["pause"]);
     let said = refused_with(&daemon, &["--table", "d.t"]);
     assert!(said.contains("is paused"), "{said}");
+    daemon.commanded(&["resume"]);
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
 }
 
 /// A copy whose tables have not converged belongs to the checkpoint.
