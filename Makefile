@@ -101,7 +101,7 @@ test-slow: sandbox versions
 	$(call RUN_TESTS,--tests -- --ignored --test-threads=$(TEST_THREADS) --skip deployments::)
 
 # Repeats suites on a busy machine, to find tests that fail by chance. `SUITES` are options of `cargo test`:
-# `make test-repeat N=20 SUITES='--test e2e -- fencing'`.
+# `make test-repeat N=20 SUITES='--test e2e -- --include-ignored fencing'`.
 N ?= 50
 SUITES ?= --lib
 test-repeat: sandbox

@@ -1,5 +1,5 @@
-//! End-to-end tests: a real source, a real target, the daemon as a process, and at the end of each
-//! the contents of both servers compared. A missing server is a failure, never a skipped test.
+//! End-to-end tests: a real source, a real target, the daemon as a process. Where a test ends with all of the source
+//! applied, it compares the contents of both servers. A missing server is a failure, never a skipped test.
 
 #[path = "e2e/accounts.rs"]
 mod accounts;

@@ -290,9 +290,9 @@ async fn link(kind: Kind, links: &[&FaultyProxy], length: Duration) {
 async fn hold(server: &Server, sql: &str, length: Duration) {
     let mut conn: Conn = server.conn().await;
     conn.query_drop("SET lock_wait_timeout=5, innodb_lock_wait_timeout=5").await.expect("allowed");
-    if conn.query_drop(sql).await.is_ok() {
-        sleep(length).await;
-    }
+    // A deadlock ends it before it has begun.
+    eventually(sql, PATIENCE, async || conn.query_drop(sql).await.is_ok()).await;
+    sleep(length).await;
     let _ = conn.query_drop("ROLLBACK; UNLOCK TABLES").await;
     let _ = conn.disconnect().await;
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use csa_tests::not_run;
+
 use crate::faults::{Kind, Outcome};
 use crate::load::Written;
 use crate::world::{Recovery, World};
@@ -52,6 +54,7 @@ impl Report {
         let permitted = kind != Kind::DiskFull || world.disk().is_small;
         if !permitted && !self.not_permitted.contains(&kind) {
             self.not_permitted.push(kind);
+            not_run(kind.name(), "this machine permits no mount of a small disk");
         }
         permitted
     }

@@ -1,6 +1,6 @@
 //! Peak memory of the process, under loads that are much larger once decompressed.
 
-use csa_tests::{Daemon, Server, compare, peak_memory};
+use csa_tests::{Daemon, Server, compare, eventually, peak_memory};
 use mysql_async::prelude::Queryable as _;
 
 use crate::archive::archived;
@@ -56,6 +56,7 @@ async fn a_large_transaction_is_compared_with_the_archived_one_in_little_memory(
         .set("relay.segment_size", "1MiB")
         .set("archive.url", format!("file://{}", archive.path().display()))
         .set("archive.interval", "1s")
+        .set("daemon.log_filter", "info,csa_daemon::archive=debug")
         .start();
     // It fills a segment, so that the large transaction begins the next one, which stays as the last.
     source.exec("INSERT INTO m.t VALUES (0, REPEAT('x', 2000000))").await;
@@ -69,10 +70,20 @@ async fn a_large_transaction_is_compared_with_the_archived_one_in_little_memory(
     archived(&daemon, &source).await;
     assert!(daemon.terminate().success());
     daemon.start_again();
+    let executed = source.gtid_executed().await;
+    let (uuid, large) = executed.rsplit_once(":1-").expect("one interval");
+    let large = format!("{uuid}:{large}");
+    eventually("the large transaction is compared", DRAIN, async || {
+        let log = daemon.log();
+        let compared = |line: &str| line.contains("compared with the archived transaction");
+        log.lines().any(|line| compared(line) && line.contains(&large))
+    })
+    .await;
     archived(&daemon, &source).await;
     let peak = peak_memory(daemon.pid().expect("running")).expect("running");
     println!("peak RSS {} MiB", peak / MIB);
     assert!(peak <= LIMIT + APART, "peak RSS {} MiB", peak / MIB);
+    compare(&source, &target).await;
 }
 
 fn load() -> Vec<String> {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use csa_tests::{Daemon, Load, LoadOptions, LogSink, Mount, Server, compare, eventually, prepare};
+use csa_tests::{
+    Daemon, Load, LoadOptions, LogSink, Mount, Server, compare, eventually, not_run, prepare,
+};
 
 use crate::{DRAIN, wait_state};
 
@@ -123,10 +125,7 @@ async fn a_relay_segment_that_the_source_has_purged_is_waited_for() {
 async fn a_daemon_whose_state_directory_is_full_starts_and_drains_it() {
     let disk = match Mount::memory("24M") {
         Ok(disk) => disk,
-        Err(why) => {
-            eprintln!("NOT RUN: {why}");
-            return;
-        }
+        Err(why) => return not_run("a full state directory (tests/e2e/shortages.rs)", &why),
     };
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions { rate: None, ..LoadOptions::default() };

@@ -54,18 +54,24 @@ impl Kind {
         Self { name, machine: Machine::Daemon, commits: (1, 1), relay_sync, purges }
     }
 
-    /// The target may lose nothing that it has committed.
-    pub(crate) fn target_is_durable(&self) -> bool {
-        self.machine == Machine::Daemon || self.commits == (1, 1)
+    /// `sync_binlog` and `innodb_flush_log_at_trx_commit` of the target with this `target_gtids`.
+    pub(crate) fn commits_of(&self, mode: &str) -> (u32, u32) {
+        let (sync_binlog, flush) = self.commits;
+        (sync_binlog, if mode == "source" { 1 } else { flush })
+    }
+
+    /// The target with this `target_gtids` may lose nothing that it has committed.
+    pub(crate) fn target_is_durable(&self, mode: &str) -> bool {
+        self.machine == Machine::Daemon || self.commits_of(mode) == (1, 1)
     }
 
     /// The target may lose commits.
-    pub(crate) fn target_may_lose(&self) -> bool {
-        !self.target_is_durable()
+    pub(crate) fn target_may_lose(&self, mode: &str) -> bool {
+        !self.target_is_durable(mode)
     }
 
-    /// The relay store may lose anything.
-    pub(crate) fn relay_may_lose(&self) -> bool {
+    /// The relay store may lose anything, with each `target_gtids`.
+    pub(crate) fn relay_may_lose(&self, _: &str) -> bool {
         self.machine != Machine::Target && self.relay_sync == "os"
     }
 }

@@ -86,7 +86,7 @@ pub(crate) async fn run(world: &mut World, kind: &Kind, random: &mut StdRng) -> 
         let mut outcome = Outcome::default();
         let lost = applied.difference(&executed[number]);
         outcome.target_lost = lost.count();
-        assert!(!kind.target_is_durable() || lost.is_empty(), "{mode}: the target lost {lost}");
+        assert!(!kind.target_is_durable(mode) || lost.is_empty(), "{mode}: the target lost {lost}");
         if let Some(held) = &held {
             let mut kept = held[number].clone();
             kept.union(&executed[number]);

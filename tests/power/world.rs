@@ -69,9 +69,8 @@ impl World {
     pub(crate) async fn prepare(&mut self, kind: &Kind) {
         assert!(self.daemon.terminate().success(), "{}", self.daemon.log_tail());
         self.daemon = daemon(&self.source, &self.targets, &self.daemon_disk, kind);
-        let (sync_binlog, flush) = kind.commits;
         for (mode, target) in MODES.iter().zip(&self.targets) {
-            let flush = if *mode == "source" { 1 } else { flush };
+            let (sync_binlog, flush) = kind.commits_of(mode);
             target
                 .exec(&format!(
                     "SET GLOBAL sync_binlog={sync_binlog}, GLOBAL innodb_flush_log_at_trx_commit={flush}"

@@ -49,7 +49,7 @@ pub use prometheus::{Firing, Prometheus};
 pub use proxy::Proxy;
 pub use scratch::measure;
 pub use server::Server;
-pub use tools::{browse, peak_memory, tool};
+pub use tools::{browse, not_run, peak_memory, tool};
 
 /// Returns the pause between two looks at something that is awaited for so long already. A look often opens a connection, and
 /// tests beside this one need the processors.

@@ -1,5 +1,6 @@
 //! Programs that tests run alongside the servers, found or fetched by `tests/sandbox/debian-tool`.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -46,6 +47,11 @@ pub fn browse(url: &str, milliseconds: u32) -> (String, String) {
     assert!(document.contains("<html"), "{url}: no document\n{log}");
     let console = log.lines().filter(|line| line.contains("CONSOLE"));
     (document, console.collect::<Vec<_>>().join("\n"))
+}
+
+/// Says on stderr that something was not run. The output of a test that passes is not shown, that of `eprintln` neither.
+pub fn not_run(what: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "\nNOT RUN: {what}: {why}\n");
 }
 
 /// Returns the most memory that a process ever had, in bytes; `None` once it has ended.

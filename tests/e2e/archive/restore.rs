@@ -1,5 +1,6 @@
 //! Restores to any transaction and any moment are exact.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -189,7 +190,10 @@ async fn a_restore_that_is_killed_continues_and_binary_logs_serve_too() {
     assert_eq!(plan.value::<u8>(schemas).await, 0);
 
     // Killed in the middle, twice; then the same command again.
-    for millis in [1200, 1700] {
+    let changed = "SELECT CAST(SUM(VARIABLE_VALUE) AS UNSIGNED) FROM performance_schema.global_status \
+                   WHERE VARIABLE_NAME IN ('Innodb_rows_inserted', 'Innodb_rows_updated')";
+    for _ in 0..2 {
+        let before: u64 = plan.value(changed).await;
         let mut running = Command::new(Daemon::executable())
             .arg("--config")
             .arg(daemon.config_path())
@@ -197,9 +201,12 @@ async fn a_restore_that_is_killed_continues_and_binary_logs_serve_too() {
             .stdout(Stdio::null())
             .spawn()
             .expect("running restore");
-        tokio::time::sleep(Duration::from_millis(millis)).await;
-        let _ = running.kill();
-        let _ = running.wait();
+        eventually("more rows are restored", DRAIN, async || {
+            plan.value::<u64>(changed).await > before + 500
+        })
+        .await;
+        running.kill().expect("kills");
+        assert_eq!(running.wait().expect("its end").signal(), Some(9), "it had ended before");
     }
     restored(&daemon, &plan, &[]);
     compare(&source, &plan).await;

@@ -204,6 +204,7 @@ async fn follow<S: Service>(service: S) {
     let shown = fleet.daemons[0].commanded(&["fleet"]);
     assert!(shown.contains("db2         100     0      0        draining\n"), "{shown}");
     let standby = views(&fleet.daemons[1]);
+    assert_eq!(standby.len(), 6, "{standby:#?}");
     for view in &standby {
         assert_eq!(view["state"], "standby", "{view:#}");
         let detail = view["state_detail"].as_str().unwrap_or_default();
@@ -219,8 +220,6 @@ async fn follow<S: Service>(service: S) {
         let said = fleet.daemons[1].commanded(command);
         assert!(said.ends_with("6 channels: 0 done, 0 failed, 6 elsewhere\n"), "{said}");
     }
-    let told = "SELECT COUNT(*) FROM csa.audit WHERE action = 'set'";
-    assert_eq!(fleet.site.target.value::<u64>(told).await, 0, "nothing was set");
     for command in ["pause", "resume"] {
         let said = fleet.daemons[0].commanded(&[command, "--all"]);
         assert!(said.contains("elsewhere: daemon db3 has it"), "{said}");
@@ -229,6 +228,9 @@ async fn follow<S: Service>(service: S) {
     let said = fleet.daemons[1].commanded(&["drain", "--undo"]);
     assert!(said.contains("claims.rebalance_delay"), "{said}");
     placement = fleet.spread("its share is back", &[0, 1, 2]).await;
+    // Much later: its row would be written after the answer.
+    let told = "SELECT COUNT(*) FROM csa.audit WHERE action = 'set'";
+    assert_eq!(fleet.site.target.value::<u64>(told).await, 0, "nothing was set");
 
     for load in loads {
         let report = load.stop().await;

@@ -53,12 +53,7 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
     for _ in 0..4 {
         let slowly = ["--lanes", "2", "--rows-per-second", "15000"];
         let mut copying = start_copying(&daemon, &slowly);
-        let more = format!("SELECT COALESCE(SUM(rows_copied), 0) > {copied} FROM csa.copy_range");
-        let mut conn = target.conn().await;
-        eventually("a chunk is copied", DRAIN, async || {
-            conn.query_first(&more).await.unwrap_or_default() == Some(1)
-        })
-        .await;
+        another_chunk(&target, copied).await;
         copying.kill().expect("kills");
         copying.wait().expect("ends");
         let rows: u64 =
@@ -71,18 +66,16 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
     assert!(config.contains("0MiB"), "{config}");
     std::fs::write(daemon.config_path(), config.replace("0MiB", "1GiB")).expect("writable");
     // The target dies among chunks, too.
-    let copying = start_copying(&daemon, &["--lanes", "1"]);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let copying = start_copying(&daemon, &["--lanes", "1", "--rows-per-second", "15000"]);
+    another_chunk(&target, copied).await;
     target.kill9();
     target.restart();
-    let ended_well = ends(copying, DRAIN).await;
+    assert!(!ends(copying, DRAIN).await, "it had ended before: {}", copy_log(&daemon));
     let after_crash: u64 = target
         .value("SELECT CAST(COALESCE(SUM(rows_copied), 0) AS UNSIGNED) FROM csa.copy_range")
         .await;
-    if !ended_well {
-        assert!(after_crash >= copied, "{after_crash} rows after {copied}: chunks are lost");
-        ends_well(start_copying(&daemon, &[]), &daemon).await;
-    }
+    assert!(after_crash >= copied, "{after_crash} rows after {copied}: chunks are lost");
+    ends_well(start_copying(&daemon, &[]), &daemon).await;
     daemon.start_again();
     tokio::time::sleep(Duration::from_secs(1)).await;
     restless.stop().await;
@@ -90,6 +83,16 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
     wait_state(&daemon, 0, "running").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
     compare(&source, &target).await;
+}
+
+/// Waits until more rows are copied than these.
+async fn another_chunk(target: &Server, copied: u64) {
+    let more = format!("SELECT COALESCE(SUM(rows_copied), 0) > {copied} FROM csa.copy_range");
+    let mut conn = target.conn().await;
+    eventually("a chunk is copied", DRAIN, async || {
+        conn.query_first(&more).await.unwrap_or_default() == Some(1)
+    })
+    .await;
 }
 
 /// They are in no chunk: the stream makes them, while rows of other tables converge.

@@ -7,6 +7,7 @@ mod everything;
 mod moved;
 mod pace;
 mod privileges;
+mod range;
 mod restless;
 mod router;
 mod scale;

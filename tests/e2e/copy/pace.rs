@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use csa_tests::{Daemon, DaemonBuilder, Server, compare, eventually, prepare};
+use csa_tests::{Compare, Daemon, DaemonBuilder, Server, compare, eventually, prepare};
 use serde_json::Value;
 
 use super::{busy, copied, copies_rows, copy_log, refused_with, start_copying};
@@ -161,6 +161,9 @@ async fn a_copy_is_held_by_the_health_of_its_servers() {
     daemon.set("copy.rows_per_second", 0);
     daemon.commanded(&["reload", "--restart"]);
     wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let compared = Compare::new().ignore_schema("health").run(&source, &target).await;
+    compared.unwrap_or_else(|difference| panic!("{difference}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

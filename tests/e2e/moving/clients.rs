@@ -209,14 +209,17 @@ impl Written {
         let of = |port| self.acked.iter().filter(within).filter(move |write| write.port == port);
         let first_of_new = of(to).map(|write| write.acked).min();
         let last_of_old = of(from).map(|write| write.sent).max();
-        let (Some(new), Some(old)) = (first_of_new, last_of_old) else { return };
+        let new = first_of_new.expect("a write on the new server");
+        let old = last_of_old.expect("a write on the old server");
         assert!(old <= new, "two servers took writes: {from} and {to}, for {:?}", old - new);
     }
 
-    /// Returns the longest time without an acknowledged write between these moments.
+    /// Returns the longest time without an acknowledged write between these moments, also if none follows it.
     pub(super) fn longest_gap(&self, between: [Instant; 2]) -> Duration {
         let times: Vec<Instant> = self.acked.iter().map(|write| write.acked).collect();
         let inside = |pair: &&[Instant]| pair[1] >= between[0] && pair[0] <= between[1];
-        times.windows(2).filter(inside).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
+        let closed = times.windows(2).filter(inside).map(|pair| pair[1] - pair[0]).max();
+        let open = times.last().map(|last| between[1].saturating_duration_since(*last));
+        closed.max(open).expect("acknowledged writes")
     }
 }

@@ -1,5 +1,7 @@
 //! Moves there and back, under load.
 
+use csa_tests::eventually;
+
 use super::*;
 
 const CLIENTS: u64 = 64;
@@ -7,12 +9,21 @@ const CLIENTS: u64 = 64;
 /// Moves under load until the clients write on the other server.
 async fn go(world: &World, option: &str, act: impl AsyncFnOnce()) -> Moved {
     let begun = Instant::now();
+    let both = [&world.a, &world.b];
+    let [from, to] = if option == "--cut-over" { both } else { [both[1], both[0]] };
     pause(200).await;
+    is_written_on(from).await;
     act().await;
     pause(300).await;
-    let ports = [world.a.port, world.b.port];
-    let [from, to] = if option == "--cut-over" { ports } else { [ports[1], ports[0]] };
-    Moved { from, to, between: [begun, Instant::now()] }
+    is_written_on(to).await;
+    Moved { from: from.port, to: to.port, between: [begun, Instant::now()] }
+}
+
+/// Waits until a client has written on the only server that takes writes.
+async fn is_written_on(server: &Server) {
+    let count = "SELECT COUNT(*) FROM app.w";
+    let before: u64 = server.value(count).await;
+    eventually("a client writes", DRAIN, async || server.value::<u64>(count).await > before).await;
 }
 
 /// Moves there and back, and returns the times without a server.

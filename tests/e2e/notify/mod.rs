@@ -283,6 +283,8 @@ async fn a_reload_changes_the_receiver_and_shows_no_secret() {
     assert_eq!(daemon.status()["channels"][0]["notify"], Value::Null);
     repair(&daemon, &target, 3).await;
     daemon.wait_drained(&source, &target, DRAIN).await;
+    // States are looked at twice a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(receiver.names(), ["paused", "failed"]);
     assert!(!daemon.log().contains("secret-path"), "{}", daemon.log());
     daemon.set("notify.events", vec!["exploded".to_owned()]);

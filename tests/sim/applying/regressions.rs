@@ -1,19 +1,37 @@
-//! Bugs that runs with faults have found, each as the shortest way to it.
+//! Bugs that runs with faults have found, each as the shortest way to it. A fault is known by the words of a statement, so
+//! each test requires that its faults came.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csa_applier::{ChannelClaim, Connector as _, ControlSession, StartFrom, TargetGtids};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Limits;
 use csa_scheduler::group::GroupLimits;
+use parking_lot::Mutex;
 
 use super::daemon::Settings;
 use super::*;
 use crate::target::{Crash, Faults, Observer, Run, State, Transit};
 
+/// The number of links that were cut.
+#[derive(Debug, Clone, Default)]
+struct Cuts(Arc<AtomicUsize>);
+
+impl Cuts {
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn number(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Cuts the answer to the COMMIT that ends a statement without a GTID.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct CutAfterStatements {
     is_ending: bool,
-    cuts: usize,
+    cuts: Cuts,
 }
 
 impl Faults for CutAfterStatements {
@@ -26,7 +44,7 @@ impl Faults for CutAfterStatements {
         if packet != "COMMIT" || !std::mem::take(&mut self.is_ending) {
             return Transit::Arrive;
         }
-        self.cuts += 1;
+        self.cuts.add();
         Transit::Cut(Duration::ZERO)
     }
 }
@@ -36,26 +54,45 @@ impl Faults for CutAfterStatements {
 async fn a_statement_is_not_repeated_after_the_answer_to_its_last_commit_is_lost() {
     let world = world_of_definitions();
     let oracle = Oracle::new(Arc::clone(&world.history), true);
-    let server = Server::new(TARGET, 0, CutAfterStatements::default(), oracle);
+    let faults = CutAfterStatements::default();
+    let server = Server::new(TARGET, 0, faults.clone(), oracle);
     server.provision(&TABLES);
     daemon::run(&server, &world.history, "one", &world.statements_by(false))
         .await
         .expect("applied");
     let applied = server.with_state(oracle::applied);
     assert_eq!(applied, Some(world.history.transactions.len()));
+    assert!(faults.cuts.number() > 0, "nothing was cut");
 }
 
 /// Beginnings of statements that come one after the other, each with the error with which the server refuses it.
-#[derive(Debug)]
-struct RefusedInTurn(&'static [(&'static [&'static str], Option<u16>)]);
+type Refusals = &'static [(&'static [&'static str], Option<u16>)];
+
+/// The refusals that are still to come.
+#[derive(Debug, Clone)]
+struct RefusedInTurn(Arc<Mutex<Refusals>>);
+
+impl RefusedInTurn {
+    fn new(refusals: Refusals) -> Self {
+        Self(Arc::new(Mutex::new(refusals)))
+    }
+
+    #[track_caller]
+    fn assert_came(&self) {
+        let left = *self.0.lock();
+        assert!(left.is_empty(), "these never came: {left:?}");
+    }
+}
 
 impl Faults for RefusedInTurn {
     fn statement(&mut self, statement: &str) -> Run {
-        let Some(((beginnings, code), rest)) = self.0.split_first() else { return Run::Normally };
+        let mut left = self.0.lock();
+        let refusals: Refusals = *left;
+        let Some(((beginnings, code), rest)) = refusals.split_first() else { return Run::Normally };
         if !beginnings.iter().any(|beginning| statement.starts_with(beginning)) {
             return Run::Normally;
         }
-        self.0 = rest;
+        *left = rest;
         code.map_or(Run::Normally, Run::Fail)
     }
 }
@@ -80,17 +117,23 @@ async fn told_of_the_source(statement_gtids: bool, faults: impl Faults + 'static
 /// The attempt that wrote the checkpoint did not know how the statement had ended, and the channel went on.
 #[tokio::test(start_paused = true)]
 async fn an_error_that_only_the_source_had_is_told_by_a_later_attempt_too() {
-    let locked = RefusedInTurn(&[(DEFINITION, None), (CHECKPOINT, Some(1205))]);
-    let deadlock = RefusedInTurn(&[(DEFINITION, None), (CHECKPOINT, Some(1213))]);
+    let locked = RefusedInTurn::new(&[(DEFINITION, None), (CHECKPOINT, Some(1205))]);
+    let deadlock = RefusedInTurn::new(&[(DEFINITION, None), (CHECKPOINT, Some(1213))]);
+    let entry_locked = RefusedInTurn::new(&[(DEFINITION, None), (ENTRY, Some(1205))]);
+    let cut = CutAfterStatements::default();
     for said in [
         told_of_the_source(true, NoFaults).await,
-        told_of_the_source(true, locked).await,
-        told_of_the_source(true, deadlock).await,
-        told_of_the_source(false, CutAfterStatements::default()).await,
-        told_of_the_source(false, RefusedInTurn(&[(DEFINITION, None), (ENTRY, Some(1205))])).await,
+        told_of_the_source(true, locked.clone()).await,
+        told_of_the_source(true, deadlock.clone()).await,
+        told_of_the_source(false, cut.clone()).await,
+        told_of_the_source(false, entry_locked.clone()).await,
     ] {
         assert!(said.contains("ended with error 1051 on the source"), "{said}");
     }
+    for refused in [locked, deadlock, entry_locked] {
+        refused.assert_came();
+    }
+    assert!(cut.cuts.number() > 0, "nothing was cut");
 }
 
 /// The next attempt found the entry in `csa.statement`, and asked whether the statement had taken effect.
@@ -109,27 +152,30 @@ async fn a_lock_beside_a_statement_leaves_no_doubt_about_its_effect() {
     ] {
         let world = world_of_definitions();
         let oracle = Oracle::new(Arc::clone(&world.history), true);
-        let server = Server::new(TARGET, 0, RefusedInTurn(refused), oracle);
+        let faults = RefusedInTurn::new(refused);
+        let server = Server::new(TARGET, 0, faults.clone(), oracle);
         server.provision(&TABLES);
         let settings = world.statements_by(false);
         let applied = daemon::run(&server, &world.history, "one", &settings).await;
         applied.unwrap_or_else(|error| panic!("{refused:?}: {error}"));
         let applied = server.with_state(oracle::applied);
         assert_eq!(applied, Some(world.history.transactions.len()), "{refused:?}");
+        faults.assert_came();
     }
 }
 
 /// Cuts each statement off before it is sent, and lets its next attempt pass.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct CutBeforeStatements {
     announced: u32,
     is_cut: bool,
+    cuts: Cuts,
 }
 
 impl CutBeforeStatements {
     /// Returns true at one of three places, in turn: the answer to the entry, a request and an answer before the
     /// statement.
-    fn cuts(&mut self, packet: &str, is_request: bool) -> bool {
+    fn cuts_here(&mut self, packet: &str, is_request: bool) -> bool {
         let (beginning, at_request) = match self.announced / 2 % 3 {
             0 => ("INSERT INTO csa.statement", false),
             1 => ("USE ", true),
@@ -137,7 +183,10 @@ impl CutBeforeStatements {
         };
         let is_first = self.announced % 2 == 1 && !self.is_cut;
         let cuts = is_first && is_request == at_request && packet.starts_with(beginning);
-        self.is_cut |= cuts;
+        if cuts {
+            self.is_cut = true;
+            self.cuts.add();
+        }
         cuts
     }
 }
@@ -148,14 +197,14 @@ impl Faults for CutBeforeStatements {
             self.announced += 1;
             self.is_cut = false;
         }
-        match self.cuts(packet, true) {
+        match self.cuts_here(packet, true) {
             true => Transit::Cut(Duration::ZERO),
             false => Transit::Arrive,
         }
     }
 
     fn answer(&mut self, packet: &str) -> Transit {
-        match self.cuts(packet, false) {
+        match self.cuts_here(packet, false) {
             true => Transit::Cut(Duration::ZERO),
             false => Transit::Arrive,
         }
@@ -167,12 +216,14 @@ impl Faults for CutBeforeStatements {
 async fn a_statement_that_was_not_sent_is_not_in_doubt() {
     let world = world_of_definitions();
     let oracle = Oracle::new(Arc::clone(&world.history), true);
-    let server = Server::new(TARGET, 0, CutBeforeStatements::default(), oracle);
+    let faults = CutBeforeStatements::default();
+    let server = Server::new(TARGET, 0, faults.clone(), oracle);
     server.provision(&TABLES);
     let settings = world.statements_by(false);
     daemon::run(&server, &world.history, "one", &settings).await.expect("applied");
     let applied = server.with_state(oracle::applied);
     assert_eq!(applied, Some(world.history.transactions.len()));
+    assert!(faults.cuts.number() >= 3, "it was not cut at each place");
 }
 
 /// Returns a world with some definitions, and nothing that needs GTIDs on the target.

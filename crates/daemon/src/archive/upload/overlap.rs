@@ -6,6 +6,7 @@ use std::time::Duration;
 use csa_provider::binlog::{GtidSet, TransactionHeader};
 use csa_relaystore::disk;
 use csa_relaystore::opening::RelayStore;
+use tracing::debug;
 
 use super::ArchiveStatus;
 use super::relief::PATIENCE;
@@ -90,8 +91,10 @@ async fn compare(
     received: &TransactionHeader,
     status: &ArchiveStatus,
 ) -> Result<Option<String>> {
-    let found = find(history, &end.numbers, received, status).await?;
-    Ok(found.filter(|found| !may_be_same(found, received)).map(|_| {
+    let Some(found) = find(history, &end.numbers, received, status).await? else { return Ok(None) };
+    let is_same = may_be_same(&found, received);
+    debug!(gtid = %received.gtid, is_same, "compared with the archived transaction");
+    Ok((!is_same).then(|| {
         format!(
             "transaction {} is another one than the archived one of this GTID: the source was reset or set back",
             received.gtid
