@@ -291,7 +291,10 @@ async fn hold(server: &Server, sql: &str, length: Duration) {
     let mut conn: Conn = server.conn().await;
     conn.query_drop("SET lock_wait_timeout=5, innodb_lock_wait_timeout=5").await.expect("allowed");
     // A deadlock ends it before it has begun.
-    eventually(sql, PATIENCE, async || conn.query_drop(sql).await.is_ok()).await;
+    let patience = Instant::now() + PATIENCE;
+    while let Err(error) = conn.query_drop(sql).await {
+        assert!(Instant::now() < patience, "{sql}: {error}");
+    }
     sleep(length).await;
     let _ = conn.query_drop("ROLLBACK; UNLOCK TABLES").await;
     let _ = conn.disconnect().await;
