@@ -262,7 +262,7 @@ impl Channel {
                 if standby {
                     self.stand_by(taking).await?;
                 }
-                self.open(taking).await
+                Box::pin(self.open(taking)).await
             };
             let error = tokio::select! {
                 // May be dropped anywhere: the locks on the target end with the session, and
