@@ -171,6 +171,7 @@ impl Taking<'_> {
                     level(session, &checkpoint.executed).await?;
                 }
                 checkpoint.executed = as_target(session, channel, &checkpoint).await?;
+                intent::check_complete(session, channel, &checkpoint.executed).await?;
                 checkpoint::keep_progress(session, channel, &checkpoint).await?;
             }
             _ => {

@@ -37,8 +37,8 @@ pub(crate) enum Intent {
     Executed,
 }
 
-/// Seconds by which two readings of a server's start may differ: both are of whole seconds.
-const ROUNDING: u64 = 2;
+/// Readings of a server's start until the clock has stood still for one.
+const READINGS: usize = 20;
 /// `ER_DUP_FIELDNAME`: another channel has added the column just now.
 const IS_THERE: u16 = 1060;
 
@@ -75,20 +75,31 @@ async fn add_server_start(session: &mut Session) -> Result<()> {
     }
 }
 
-/// Returns when the server was started, in seconds of its own clock. A clock that is set later changes nothing.
+/// Returns when the server was started, in seconds of its own clock. A clock that is set later changes nothing: the server
+/// counts both from the same moment, in whole seconds. So two readings differ only if the server was started between them.
 async fn server_start(session: &mut Session) -> Result<i64> {
-    let now: Vec<i64> = session.rows("SELECT UNIX_TIMESTAMP()").await?;
-    let up: Vec<(String, String)> = session.rows("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
-    let up = up.first().and_then(|(_, seconds)| seconds.parse::<i64>().ok());
-    match (now.first(), up) {
-        (Some(now), Some(up)) => Ok(now - up),
-        _ => Err(session.server().unexpected("its uptime")),
+    let mut before = now(session).await?;
+    for _ in 0..READINGS {
+        let up: Vec<(String, String)> = session.rows("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
+        let up = up.first().and_then(|(_, seconds)| seconds.parse::<i64>().ok());
+        let up = up.ok_or_else(|| session.server().unexpected("its uptime"))?;
+        let after = now(session).await?;
+        if before == after {
+            return Ok(after - up);
+        }
+        before = after;
     }
+    Err(session.server().unexpected("its clock"))
+}
+
+async fn now(session: &mut Session) -> Result<i64> {
+    let now: Vec<i64> = session.rows("SELECT UNIX_TIMESTAMP()").await?;
+    now.first().copied().ok_or_else(|| session.server().unexpected("its clock"))
 }
 
 /// Returns true if an entry was made since the present start of the server.
 fn is_of_this_start(noted: Option<i64>, present: i64) -> bool {
-    noted.is_some_and(|noted| noted.abs_diff(present) <= ROUNDING)
+    noted == Some(present)
 }
 
 /// Returns the GTID of the channel's entry, if there is one.
@@ -155,6 +166,30 @@ async fn entry(session: &mut Session, channel: &str) -> Result<Option<(String, i
 pub(crate) async fn has_failed(session: &mut Session, channel: &str, gtid: &str) -> Result<bool> {
     let entry = entry(session, channel).await?;
     Ok(entry.is_some_and(|(known, executed)| known == gtid && executed == FAILED))
+}
+
+/// Looks at the entry of a transaction that the target counts as executed, as `executed` shows. It is removed where the
+/// transaction is complete by now.
+///
+/// # Errors
+/// [`Error::PartlyDone`] if it has failed after a part of it.
+pub(crate) async fn check_complete(
+    session: &mut Session,
+    channel: &str,
+    executed: &GtidSet,
+) -> Result<()> {
+    if !bookkeeping::has_table(session, TABLE).await? {
+        return Ok(());
+    }
+    let Some((gtid, state)) = entry(session, channel).await? else { return Ok(()) };
+    if !gtid.parse::<Gtid>().is_ok_and(|gtid| executed.contains(&gtid)) {
+        return Ok(());
+    }
+    if state == FAILED {
+        let if_done = if_done(channel, bookkeeping::by_hand(session.logs()));
+        return Err(Error::PartlyDone { gtid, if_done });
+    }
+    session.run(withdraw(channel)).await.map(drop)
 }
 
 /// Notes in the entry that its transaction has failed after a part of it.
@@ -236,9 +271,8 @@ mod tests {
     fn an_entry_is_of_the_start_of_the_server_that_it_names() {
         for (noted, present, expected) in [
             (Some(1000), 1000, true),
-            (Some(1000), 1001, true),
-            (Some(1001), 1000, true),
-            (Some(1000), 1003, false),
+            // It was started again at once.
+            (Some(1000), 1001, false),
             // Its clock was slow when it started again.
             (Some(1000), 400, false),
             (None, 1000, false),

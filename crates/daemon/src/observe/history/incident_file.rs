@@ -64,7 +64,6 @@ impl IncidentFile {
 /// Returns nothing where there is no file. A line that was cut off, or that another version wrote, costs no other.
 fn read(path: &Path) -> io::Result<Vec<Incident>> {
     let text = text(path)?;
-    make_private(path);
     let (mut incidents, mut errors) = (Vec::new(), Vec::new());
     for line in lines(&text) {
         match serde_json::from_slice(line) {
@@ -84,6 +83,7 @@ fn text(path: &Path) -> io::Result<Vec<u8>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         file => file?,
     };
+    make_private(path);
     let mut text = Vec::new();
     file.take(BYTES_MAX).read_to_end(&mut text)?;
     Ok(text)
