@@ -294,6 +294,7 @@ async fn hold(server: &Server, sql: &str, length: Duration) {
     let patience = Instant::now() + PATIENCE;
     while let Err(error) = conn.query_drop(sql).await {
         assert!(Instant::now() < patience, "{sql}: {error}");
+        sleep(Duration::from_millis(50)).await;
     }
     sleep(length).await;
     let _ = conn.query_drop("ROLLBACK; UNLOCK TABLES").await;

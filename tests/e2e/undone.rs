@@ -72,10 +72,9 @@ async fn a_transaction_that_changes_nothing_leaves_its_gtid_on_an_idle_channel()
 async fn transactions_of_a_backlog_that_change_nothing_leave_their_gtids() {
     for in_order in ORDERS {
         let (source, target) = Server::pair(&[], &[]);
-        let unused = drain(&source, &target, in_order).await;
+        drain(&source, &target, in_order).await;
         // The target's own binary log has them too, so that its replicas have all GTIDs.
         if in_order {
-            assert_eq!(unused, 1, "the last transaction leaves its GTID unused at first");
             assert_eq!(logged_gtids(&target).await, logged_gtids(&source).await);
         }
     }
@@ -93,8 +92,7 @@ async fn other_targets_get_the_gtids_of_transactions_that_change_nothing_too() {
     drain(&source, &target, ORDERS[0]).await;
 }
 
-/// Returns the number of transactions that left their GTIDs unused at first.
-async fn drain(source: &Server, target: &Server, in_order: bool) -> u64 {
+async fn drain(source: &Server, target: &Server, in_order: bool) {
     create(source).await;
     let daemon = one_to_one(source, target).set("applier.preserve_commit_order", in_order).start();
     daemon.wait_drained(source, target, DRAIN).await;
@@ -121,7 +119,6 @@ async fn drain(source: &Server, target: &Server, in_order: bool) -> u64 {
         )
         .await;
     assert!(unused <= 1, "{unused} transactions left their GTIDs unused at first");
-    unused
 }
 
 /// The row for readers states what was executed up to a second before, so at this moment only the target's

@@ -66,7 +66,7 @@ async fn an_interrupted_copy_goes_on_where_it_was() {
     assert!(config.contains("0MiB"), "{config}");
     std::fs::write(daemon.config_path(), config.replace("0MiB", "1GiB")).expect("writable");
     // The target dies among chunks, too.
-    let copying = start_copying(&daemon, &["--lanes", "1", "--rows-per-second", "15000"]);
+    let copying = start_copying(&daemon, &["--lanes", "1", "--rows-per-second", "3000"]);
     another_chunk(&target, copied).await;
     target.kill9();
     target.restart();
