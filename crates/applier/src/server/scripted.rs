@@ -45,6 +45,8 @@ pub(crate) struct ScriptedState {
     pub(crate) sent: Vec<String>,
     /// It has all of our tables.
     pub(crate) has_tables: bool,
+    /// It has no binary log.
+    pub(crate) has_no_log: bool,
     /// Connections that wait for a lock, each with the one under which the lock is shown.
     pub(crate) lock_waits: Vec<(u32, u32)>,
     /// Connections that wait for a lock, each with the one whose transaction has it.
@@ -179,6 +181,7 @@ impl Connection {
                 &["9.7.4", "MySQL Community Server - GPL", &self.id.to_string()]
             }
             "SELECT @@SESSION.max_allowed_packet" => &["67108864"],
+            "SELECT @@GLOBAL.log_bin" => &[if state.has_no_log { "0" } else { "1" }],
             _ if query.contains("information_schema.tables") => {
                 &[if state.has_tables { "1" } else { "0" }]
             }
