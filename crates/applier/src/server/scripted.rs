@@ -45,6 +45,9 @@ pub(crate) struct ScriptedState {
     pub(crate) sent: Vec<String>,
     /// It has all of our tables.
     pub(crate) has_tables: bool,
+    /// The seconds by which its clock has moved at each answer about the time.
+    pub(crate) seconds_between: i64,
+    seconds: i64,
     /// It has no binary log.
     pub(crate) has_no_log: bool,
     /// Connections that wait for a lock, each with the one under which the lock is shown.
@@ -167,7 +170,8 @@ impl Connection {
     }
 
     fn rows(&self, query: &str) -> Vec<Row> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.seconds += state.seconds_between;
         let pair = |(waits, blocks): &(u32, u32)| row(&[&waits.to_string(), &blocks.to_string()]);
         if query.contains("JOIN performance_schema.data_locks") {
             return state.lock_waits_by_transaction.iter().map(pair).collect();
@@ -181,6 +185,8 @@ impl Connection {
                 &["9.7.4", "MySQL Community Server - GPL", &self.id.to_string()]
             }
             "SELECT @@SESSION.max_allowed_packet" => &["67108864"],
+            "SELECT UNIX_TIMESTAMP()" => &[&(1000 + state.seconds).to_string()],
+            "SHOW GLOBAL STATUS LIKE 'Uptime'" => &["Uptime", "100"],
             "SELECT @@GLOBAL.log_bin" => &[if state.has_no_log { "0" } else { "1" }],
             _ if query.contains("information_schema.tables") => {
                 &[if state.has_tables { "1" } else { "0" }]
