@@ -56,6 +56,8 @@ pub(crate) struct ScriptedState {
     pub(crate) lock_waits_by_transaction: Vec<(u32, u32)>,
     /// The fates of the COMMITs to come; those after them succeed.
     pub(crate) fates: VecDeque<Fate>,
+    /// The error of the next COM_SET_OPTION.
+    pub(crate) option_error: Option<LinkError>,
     /// The errors of the INSERTs to come; those after them succeed.
     pub(crate) refusals: VecDeque<u16>,
 }
@@ -246,8 +248,11 @@ impl TargetLink for Connection {
     }
 
     fn take_several(&mut self, several: bool) -> Pending<'_, std::result::Result<(), LinkError>> {
-        self.takes_several = several;
-        Box::pin(async { Ok(()) })
+        let error = self.state.lock().option_error.take();
+        if error.is_none() {
+            self.takes_several = several;
+        }
+        Box::pin(async { error.map_or(Ok(()), Err) })
     }
 
     fn quit(self: Box<Self>) -> Pending<'static, ()> {
