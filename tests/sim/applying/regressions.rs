@@ -138,7 +138,7 @@ async fn an_error_that_only_the_source_had_is_told_by_a_later_attempt_too() {
 
 /// The next attempt found the entry in `csa.statement`, and asked whether the statement had taken effect.
 #[tokio::test(start_paused = true)]
-async fn a_lock_beside_a_statement_leaves_no_doubt_about_its_effect() {
+async fn a_lock_or_a_shortage_beside_a_statement_leaves_no_doubt_about_its_effect() {
     for refused in [
         &[(DEFINITION, None), (CHECKPOINT, Some(1205))],
         &[(DEFINITION, None), (CHECKPOINT, Some(1213))],
@@ -146,9 +146,14 @@ async fn a_lock_beside_a_statement_leaves_no_doubt_about_its_effect() {
         &[(DEFINITION, None), (CHECKPOINT, Some(1317))],
         &[(DEFINITION, None), (ENTRY, Some(1205))],
         &[(DEFINITION, None), (COMMIT, Some(1213))],
+        // No undo slot, or no room on the disk, for a while.
+        &[(DEFINITION, None), (CHECKPOINT, Some(1637))],
+        &[(DEFINITION, None), (COMMIT, Some(1021))],
         // It has no effect, and its entry is still to be removed.
         &[(DEFINITION, Some(1205)), (ENTRY, Some(1205))],
         &[(DEFINITION, Some(1213)), (ENTRY, Some(1213))],
+        &[(DEFINITION, Some(1213)), (ENTRY, Some(1637))],
+        &[(DEFINITION, Some(1637)), (ENTRY, Some(1637))],
     ] {
         let world = world_of_definitions();
         let oracle = Oracle::new(Arc::clone(&world.history), true);

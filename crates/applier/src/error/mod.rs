@@ -131,6 +131,12 @@ pub enum Error {
         #[source]
         source: ParseGtidError,
     },
+    /// A router or proxy does not pass a command that every server knows.
+    #[error(
+        "target {address}: error 1047: a router or proxy in between does not know COM_SET_OPTION, with which the target \
+         takes a text with a semicolon for one statement; make it pass COM_SET_OPTION, or connect to the target itself"
+    )]
+    UnknownCommand { address: String },
     /// The target answered a query in an unexpected way.
     #[error("target {address}: unexpected answer about {what}")]
     Answer { address: String, what: String },

@@ -37,8 +37,8 @@ pub(crate) enum Intent {
     Executed,
 }
 
-/// Readings of a server's start until the clock has stood still for one.
-const READINGS: usize = 20;
+/// Readings of a server's start until the clock has stood still for one. If each answer takes half a second, it never does.
+const READINGS: usize = 5;
 /// `ER_DUP_FIELDNAME`: another channel has added the column just now.
 const IS_THERE: u16 = 1060;
 
@@ -77,7 +77,8 @@ async fn add_server_start(session: &mut Session) -> Result<()> {
 
 /// Returns when the server was started, in seconds of its own clock. A clock that is set later changes nothing: the server
 /// counts both from the same moment, in whole seconds. So two readings differ only if the server was started between them.
-async fn server_start(session: &mut Session) -> Result<i64> {
+/// `None` where its answers take too long for that.
+async fn server_start(session: &mut Session) -> Result<Option<i64>> {
     let mut before = now(session).await?;
     for _ in 0..READINGS {
         let up: Vec<(String, String)> = session.rows("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
@@ -85,11 +86,11 @@ async fn server_start(session: &mut Session) -> Result<i64> {
         let up = up.ok_or_else(|| session.server().unexpected("its uptime"))?;
         let after = now(session).await?;
         if before == after {
-            return Ok(after - up);
+            return Ok(Some(after - up));
         }
         before = after;
     }
-    Err(session.server().unexpected("its clock"))
+    Ok(None)
 }
 
 async fn now(session: &mut Session) -> Result<i64> {
@@ -97,9 +98,9 @@ async fn now(session: &mut Session) -> Result<i64> {
     now.first().copied().ok_or_else(|| session.server().unexpected("its clock"))
 }
 
-/// Returns true if an entry was made since the present start of the server.
-fn is_of_this_start(noted: Option<i64>, present: i64) -> bool {
-    noted == Some(present)
+/// Returns true if an entry was certainly made since the present start of the server. An operator is asked about others.
+fn is_of_this_start(noted: Option<i64>, present: Option<i64>) -> bool {
+    noted.is_some() && noted == present
 }
 
 /// Returns the GTID of the channel's entry, if there is one.
@@ -242,6 +243,7 @@ pub(crate) async fn announce_with_start(
     gtid: &str,
 ) -> Result<String> {
     let start = server_start(session).await?;
+    let start = start.map_or_else(|| "NULL".to_owned(), |start| start.to_string());
     Ok(format!(
         "INSERT INTO csa.statement (channel, gtid, started_at, server_start) VALUES ({}, {}, NOW(6), {start})",
         quote(channel),
@@ -257,6 +259,7 @@ pub(crate) fn withdraw(channel: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::scripted::Scripted;
 
     #[test]
     fn a_new_table_has_all_columns() {
@@ -270,14 +273,29 @@ mod tests {
     #[test]
     fn an_entry_is_of_the_start_of_the_server_that_it_names() {
         for (noted, present, expected) in [
-            (Some(1000), 1000, true),
+            (Some(1000), Some(1000), true),
             // It was started again at once.
-            (Some(1000), 1001, false),
+            (Some(1000), Some(1001), false),
             // Its clock was slow when it started again.
-            (Some(1000), 400, false),
-            (None, 1000, false),
+            (Some(1000), Some(400), false),
+            (None, Some(1000), false),
+            // Its answers took too long, at one time or at both.
+            (Some(1000), None, false),
+            (None, None, false),
         ] {
-            assert_eq!(is_of_this_start(noted, present), expected, "{noted:?} {present}");
+            assert_eq!(is_of_this_start(noted, present), expected, "{noted:?} {present:?}");
+        }
+    }
+
+    /// The channel failed at each definition.
+    #[tokio::test]
+    async fn a_start_that_slow_answers_hide_is_unknown() {
+        for (seconds, expected) in [(0, "NOW(6), 900)"), (1, "NOW(6), NULL)")] {
+            let scripted = Scripted::default();
+            scripted.state().seconds_between = seconds;
+            let mut session = Session::connect(&scripted.target()).await.expect("connects");
+            let entry = announce_with_start(&mut session, "c", "g:1").await.expect("answers");
+            assert!(entry.ends_with(expected), "{entry}");
         }
     }
 }

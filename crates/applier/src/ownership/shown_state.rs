@@ -221,7 +221,7 @@ async fn write(session: &mut Session, text: &str, hides: bool) -> Result<()> {
 }
 
 /// Returns true if the row would be in the target's binary log, once a second and under GTIDs of its own.
-async fn is_logged(session: &mut Session) -> Result<bool> {
+pub(super) async fn is_logged(session: &mut Session) -> Result<bool> {
     if !session.logs() {
         return Ok(false);
     }

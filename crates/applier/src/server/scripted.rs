@@ -45,12 +45,19 @@ pub(crate) struct ScriptedState {
     pub(crate) sent: Vec<String>,
     /// It has all of our tables.
     pub(crate) has_tables: bool,
+    /// The seconds by which its clock has moved at each answer about the time.
+    pub(crate) seconds_between: i64,
+    seconds: i64,
+    /// It has no binary log.
+    pub(crate) has_no_log: bool,
     /// Connections that wait for a lock, each with the one under which the lock is shown.
     pub(crate) lock_waits: Vec<(u32, u32)>,
     /// Connections that wait for a lock, each with the one whose transaction has it.
     pub(crate) lock_waits_by_transaction: Vec<(u32, u32)>,
     /// The fates of the COMMITs to come; those after them succeed.
     pub(crate) fates: VecDeque<Fate>,
+    /// The error of the next COM_SET_OPTION.
+    pub(crate) option_error: Option<LinkError>,
     /// The errors of the INSERTs to come; those after them succeed.
     pub(crate) refusals: VecDeque<u16>,
 }
@@ -165,7 +172,8 @@ impl Connection {
     }
 
     fn rows(&self, query: &str) -> Vec<Row> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.seconds += state.seconds_between;
         let pair = |(waits, blocks): &(u32, u32)| row(&[&waits.to_string(), &blocks.to_string()]);
         if query.contains("JOIN performance_schema.data_locks") {
             return state.lock_waits_by_transaction.iter().map(pair).collect();
@@ -179,6 +187,9 @@ impl Connection {
                 &["9.7.4", "MySQL Community Server - GPL", &self.id.to_string()]
             }
             "SELECT @@SESSION.max_allowed_packet" => &["67108864"],
+            "SELECT UNIX_TIMESTAMP()" => &[&(1000 + state.seconds).to_string()],
+            "SHOW GLOBAL STATUS LIKE 'Uptime'" => &["Uptime", "100"],
+            "SELECT @@GLOBAL.log_bin" => &[if state.has_no_log { "0" } else { "1" }],
             _ if query.contains("information_schema.tables") => {
                 &[if state.has_tables { "1" } else { "0" }]
             }
@@ -237,8 +248,11 @@ impl TargetLink for Connection {
     }
 
     fn take_several(&mut self, several: bool) -> Pending<'_, std::result::Result<(), LinkError>> {
-        self.takes_several = several;
-        Box::pin(async { Ok(()) })
+        let error = self.state.lock().option_error.take();
+        if error.is_none() {
+            self.takes_several = several;
+        }
+        Box::pin(async { error.map_or(Ok(()), Err) })
     }
 
     fn quit(self: Box<Self>) -> Pending<'static, ()> {

@@ -1,5 +1,7 @@
 //! One connection to the target, with our session settings.
 
+mod single;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,32 +238,6 @@ impl Session {
         Ok(answers.into_iter().map(|answer| answer.rows).collect())
     }
 
-    /// Runs a statement of the source. The filters have read it as one, so the server's parser has to refuse a second.
-    pub(crate) async fn run_single(&mut self, statement: impl AsRef<[u8]> + Send) -> Result<()> {
-        // Nothing else separates statements, in any character set of a session.
-        if statement.as_ref().contains(&b';') {
-            self.take_several(false).await?;
-        }
-        self.run(statement).await.map(drop)
-    }
-
-    /// Lets the server take several statements in a packet, or only one.
-    pub(crate) async fn take_several(&mut self, several: bool) -> Result<()> {
-        if self.takes_several == several {
-            return Ok(());
-        }
-        let address = self.server.address.clone();
-        let liveness = self.liveness()?;
-        let answer = async {
-            let answer = self.link.take_several(several).await;
-            answer.map_err(|source| Error::Target { address, source })
-        };
-        let answer = liveness.watch(answer).await;
-        self.note(answer)?;
-        self.takes_several = several;
-        Ok(())
-    }
-
     /// Does what [`Self::run`] does, and returns the warning count of each statement and the rows
     /// of a `SHOW WARNINGS`.
     pub(crate) async fn run_counting(
@@ -453,18 +429,6 @@ mod tests {
             let session = Session::connect(&target).await.expect("connects");
             assert_eq!((session.link.id(), session.id()), (0, number));
         }
-    }
-
-    #[tokio::test]
-    async fn a_statement_of_the_source_contains_no_second_one() {
-        let scripted = Scripted::default();
-        let mut session = Session::connect(&scripted.target()).await.expect("connects");
-        session.run_single("CREATE TABLE t (a INT)").await.expect("one statement");
-        let second = session.run_single("CREATE TABLE t (a INT);DROP TABLE csa.u").await;
-        assert_eq!(second.expect_err("refused").code(), Some(1064));
-        session.take_several(true).await.expect("answers");
-        session.run("BEGIN;COMMIT").await.expect("several statements of our own");
-        assert_eq!(scripted.state().created, 1);
     }
 
     #[tokio::test]

@@ -22,6 +22,8 @@ pub(super) struct Attempts {
     /// executes it learns that, and a later one may be left to write the checkpoint.
     pub(super) missing: Option<u16>,
     pub(super) effect: Effect,
+    /// The session may still be like the source's: an error has kept it from being restored.
+    pub(super) is_entered: bool,
 }
 
 impl Attempts {
@@ -33,7 +35,7 @@ impl Attempts {
     }
 
     /// Returns true if only the channel's own tables are still to be written, and the next start may not know that, or
-    /// not all of it. So a lock that is in the way is waited for, also by a stop.
+    /// not all of it. So a lock or a shortage that is in the way is waited for, also by a stop.
     pub(super) fn is_decided(&self) -> bool {
         self.effect != Effect::Unknown || self.missing.is_some()
     }
@@ -41,6 +43,7 @@ impl Attempts {
     /// The session was lost, and its server may have lost what it had done. What had no effect has none now.
     pub(super) fn lost(&mut self) {
         self.may_be_committed = true;
+        self.is_entered = false;
         if self.effect == Effect::Whole {
             self.effect = Effect::Unknown;
         }
@@ -59,11 +62,13 @@ mod tests {
             (Effect::Whole, None, true, [false, false]),
             (Effect::Whole, Some(1051), true, [false, true]),
         ] {
-            let mut attempts = Attempts { effect, missing, ..Attempts::default() };
+            let mut attempts =
+                Attempts { effect, missing, is_entered: true, ..Attempts::default() };
             assert_eq!(attempts.is_decided(), is_decided, "{effect:?}");
             attempts.lost();
             let expected = if kept { effect } else { Effect::Unknown };
             assert_eq!((attempts.effect, attempts.may_be_committed), (expected, true));
+            assert!(!attempts.is_entered, "the next session is another one");
             // Whatever became of the effect, the target's GTIDs or checkpoint may show it later.
             assert_eq!(attempts.is_decided(), after_loss, "{effect:?}");
         }

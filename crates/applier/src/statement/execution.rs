@@ -64,8 +64,7 @@ pub(super) async fn execute(
             }
             (step, _) => step,
         };
-        *sent = true;
-        match run(session, &mut rows, step).await {
+        match run(session, &mut rows, step, sent).await {
             Ok(()) => begun = true,
             Err(error)
                 if statement.error_code != 0 && error.code() == Some(statement.error_code) =>
@@ -282,11 +281,18 @@ async fn may_create_with_rows(session: &mut Session, statement: &SourceStatement
     Err(by_hand(&statement.gtid, statement.under_gtid, why))
 }
 
-async fn run(session: &mut Session, rows: &mut RowExecutor, step: Result<Step>) -> Result<()> {
+/// Runs one step. What it asks of the session before that changes nothing, so `sent` comes after it.
+async fn run(
+    session: &mut Session,
+    rows: &mut RowExecutor,
+    step: Result<Step>,
+    sent: &mut bool,
+) -> Result<()> {
     match step? {
-        Step::Statement(text) => session.run_single(text).await,
+        Step::Statement(text) => session.run_single(text, || *sent = true).await,
         Step::RowImages(images) => {
             session.take_several(true).await?;
+            *sent = true;
             rows.send(session, None, images).await.map(drop)
         }
     }
@@ -298,7 +304,7 @@ async fn abandon(session: &mut Session, xid: &str) {
     // Before PREPARE this uses up no GTID, with or without a binary log (measured on 9.7).
     for verb in ["END", "ROLLBACK"] {
         // XA END fails if it was executed already; the loss of the session ends the transaction anyway.
-        let _ = session.run_single(format!("XA {verb} {xid}")).await;
+        let _ = session.run_single(format!("XA {verb} {xid}"), || ()).await;
     }
 }
 

@@ -14,7 +14,7 @@ use csa_provider::sql_text::Statement;
 use csa_scheduler::admission::Verdict;
 use csa_scheduler::group::Group;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::attempts::{Attempts, Effect};
 use super::execution::{execute, leave};
@@ -134,6 +134,7 @@ impl StatementExecutor {
         let mut conflicts = retry_pause::conflicts();
         let mut backoff = self.parts.options.backoff();
         let mut attempts = Attempts::default();
+        let mut has_warned = false;
         loop {
             self.parts.status.may_interrupt_statement(!attempts.is_decided());
             let error = match self.attempt(keeper, group, statement, &mut attempts).await {
@@ -163,6 +164,16 @@ impl StatementExecutor {
                     retries += 1;
                     self.parts.status.retried();
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
+                    retry_pause::pause(&mut conflicts, &*self.parts.options.chance).await;
+                }
+                // A channel that is built again would not know the effect, and ask about it. What is missing for our own
+                // tables, such as room on the disk, is waited for instead.
+                ErrorClass::Slow if is_decided => {
+                    if !std::mem::replace(&mut has_warned, true) {
+                        warn!(gtid = %statement.gtid, %error,
+                            "the checkpoint after a statement can't be written, trying again until it can");
+                    }
+                    self.parts.status.retried();
                     retry_pause::pause(&mut conflicts, &*self.parts.options.chance).await;
                 }
                 // Not counted as a retry, and the statement may have taken effect: its GTID or
@@ -200,16 +211,11 @@ impl StatementExecutor {
         let is_announced = *group.verdict() == Verdict::NotTransactional
             || !self.parts.options.statement_gtids
             || intent::records_late(keeper.session());
-        if is_announced && attempts.may_be_committed {
-            // The COMMIT that wrote the checkpoint has removed the entry, so without this the next attempt
-            // would take it for one that was not begun.
-            let committed = group.transactions.first().map(|first| &first.relayed.header.gtid);
-            if let Some(gtid) = committed
-                && !is_planted(Bug::LostAnswerRepeatsStatement)
-                && keeper.has_committed(gtid).await?
-            {
-                return Ok(());
-            }
+        self.restore(keeper.session(), statement, attempts).await?;
+        // The COMMIT that wrote the checkpoint has removed the entry, so without this the next attempt
+        // would take it for one that was not begun.
+        if is_announced && attempts.may_be_committed && has_committed(keeper, group).await? {
+            return Ok(());
         }
         if is_announced {
             return self.attempt_announced(keeper, group, statement, attempts).await;
@@ -235,6 +241,7 @@ impl StatementExecutor {
             let connection = session.id();
             // Its GTID shows what became of it.
             let mut sent = false;
+            attempts.is_entered = true;
             let outcome = tokio::select! {
                 biased;
                 outcome = execute(session, group, statement, rows, patience, &mut sent) => outcome,
@@ -252,10 +259,30 @@ impl StatementExecutor {
             if hidden {
                 session.log(false).await?;
             }
+            attempts.is_entered = false;
             outcome?;
         }
         // A crash before this finds the GTID in gtid_executed, and only this is left to do.
         keeper.write_checkpoint(group.sequence, &group.executed_after).await?;
+        Ok(())
+    }
+
+    /// Makes the session our own again where the last attempt could not. Our tables would be written in one like the
+    /// source's otherwise.
+    async fn restore(
+        &self,
+        session: &mut Session,
+        statement: &SourceStatement,
+        attempts: &mut Attempts,
+    ) -> Result<()> {
+        if !attempts.is_entered {
+            return Ok(());
+        }
+        leave(session, statement.under_gtid).await?;
+        if self.parts.target.gtids.hides_bookkeeping() {
+            session.log(false).await?;
+        }
+        attempts.is_entered = false;
         Ok(())
     }
 
@@ -321,6 +348,7 @@ impl StatementExecutor {
         announce(session, channel, statement, attempts).await?;
         let connection = session.id();
         let mut sent = false;
+        attempts.is_entered = true;
         let outcome = tokio::select! {
             biased;
             outcome = execute(session, group, statement, rows, patience, &mut sent) => outcome,
@@ -333,6 +361,7 @@ impl StatementExecutor {
             Err(_) => Effect::Nothing,
         };
         leave(session, under_gtid).await?;
+        attempts.is_entered = false;
         if let Err(error) = outcome {
             // `leave` succeeded, so the server still answers: the statement failed and had no effect.
             attempts.effect = Effect::Nothing;
@@ -341,6 +370,16 @@ impl StatementExecutor {
             return Err(Failure::Statement(error));
         }
         Ok(())
+    }
+}
+
+/// Returns true if the checkpoint has the group's transaction.
+async fn has_committed(keeper: &mut Keeper, group: &Group) -> Result<bool> {
+    match group.transactions.first() {
+        Some(first) if !is_planted(Bug::LostAnswerRepeatsStatement) => {
+            keeper.has_committed(&first.relayed.header.gtid).await
+        }
+        _ => Ok(false),
     }
 }
 
@@ -357,14 +396,15 @@ async fn announce(
     statement: &SourceStatement,
     attempts: &mut Attempts,
 ) -> Result<()> {
-    attempts.effect = Effect::Nothing;
     if statement.is_repeatable() {
+        attempts.effect = Effect::Nothing;
         return Ok(());
     }
     let entry = match statement.under_gtid {
         true => intent::announce_with_start(session, channel, &statement.gtid).await?,
         false => intent::announce(channel, &statement.gtid),
     };
+    attempts.effect = Effect::Nothing;
     let announced = session.run(entry).await.map(drop);
     if announced.as_ref().is_err_and(is_answer) {
         // There is no entry.

@@ -40,7 +40,12 @@ fn micros(time: Duration) -> i64 {
 pub struct FutureCommits {
     /// The commit time of the first one, and the moment at which it was read.
     first: Option<(u64, Instant)>,
+    /// The commit time of the last one.
+    last: u64,
 }
+
+/// Commit times in the order of the binary log go back by less, in microseconds, unless the clock is set back.
+const OUT_OF_ORDER: u64 = 1_000_000;
 
 impl FutureCommits {
     /// Returns the time for which a transaction that was read at `read` is known to be committed at `instant`, when the
@@ -59,6 +64,11 @@ impl FutureCommits {
             self.first = None;
             return known;
         }
+        // The clock was set back, but not all the way. Later commits would seem to be as old as the first one.
+        if committed.immediate.saturating_add(OUT_OF_ORDER) < self.last {
+            self.first = None;
+        }
+        self.last = committed.immediate;
         let by_first = self.first.and_then(|(first, at)| {
             let later = Duration::from_micros(committed.immediate.saturating_sub(first));
             instant.saturating_duration_since(at).checked_sub(later)
@@ -120,5 +130,11 @@ mod tests {
         // The clock is right again, then ahead by another time.
         assert_eq!(known(1_000, 650, 660), 10);
         assert_eq!(known(2 * DAY, 660, 661), 1);
+        assert_eq!(known(2 * DAY - 900_000, 670, 670), 10, "commits are not quite in order");
+        // The clock is set back in part, twice: each first one counts from its own reading.
+        assert_eq!(known(DAY, 680, 680), 0);
+        assert_eq!(known(DAY + 5_000_000, 6_000_680, 6_000_680), 1_000_000);
+        assert_eq!(known(DAY + 3_000_000, 6_000_700, 6_000_700), 0);
+        assert_eq!(known(DAY + 3_000_010, 6_000_800, 6_000_800), 90);
     }
 }
