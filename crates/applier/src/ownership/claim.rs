@@ -164,23 +164,24 @@ impl Taking<'_> {
             locks::end_workers(session, channel, left).await?;
         }
         let mut checkpoint = take_rows(session, target, self, &base).await?;
-        match target.gtids {
-            TargetGtids::Source => {
-                // Only then: later a GTID that the target lacks is one that it has not executed.
-                if is_first {
-                    level(session, &checkpoint.executed).await?;
-                }
-                checkpoint.executed = as_target(session, channel, &checkpoint).await?;
-                intent::check_complete(session, channel, &checkpoint.executed).await?;
-                checkpoint::keep_progress(session, channel, &checkpoint).await?;
+        let is_source = target.gtids == TargetGtids::Source;
+        let was_source = !is_source && checkpoint::has_progress(session, channel).await?;
+        if is_source {
+            // Only then: later a GTID that the target lacks is one that it has not executed.
+            if is_first {
+                level(session, &checkpoint.executed).await?;
             }
-            _ => {
-                // It last ran with "source": `gtid_executed` can be ahead of the row for readers.
-                if checkpoint::has_progress(session, channel).await? {
-                    checkpoint.executed.union(&facts::executed(session).await?);
-                    checkpoint::drop_progress(session, channel, &checkpoint).await?;
-                }
-            }
+            checkpoint.executed = as_target(session, channel, &checkpoint).await?;
+        } else if was_source {
+            // `gtid_executed` can be ahead of the row for readers.
+            checkpoint.executed.union(&facts::executed(session).await?);
+        }
+        // Before the checkpoint is written, and with each `target_gtids`: a change of it does not complete the rows.
+        intent::check_complete(session, channel, &checkpoint.executed).await?;
+        if is_source {
+            checkpoint::keep_progress(session, channel, &checkpoint).await?;
+        } else if was_source {
+            checkpoint::drop_progress(session, channel, &checkpoint).await?;
         }
         Ok(checkpoint)
     }

@@ -126,6 +126,7 @@ pub(crate) async fn forget(session: &mut Session, channel: &str, source: &GtidSe
 ///
 /// # Errors
 /// [`Error::InDoubt`] if it is unknown whether it, or another statement, took effect.
+/// [`Error::PartlyDone`] if another has failed after a part of it.
 pub(crate) async fn find(
     session: &mut Session,
     channel: &str,
@@ -137,6 +138,10 @@ pub(crate) async fn find(
     match entry(session, channel).await? {
         None => Ok(Intent::None),
         Some((known, 1)) if known == gtid => Ok(Intent::Executed),
+        // Its GTID says that a part of it is there, and not that an operator has skipped it.
+        Some((known, FAILED)) if known != gtid && is_passed(&known) => {
+            Err(partly_done(session, channel, known))
+        }
         // An operator has skipped the transaction of that entry.
         Some((known, _)) if known != gtid && is_passed(&known) => {
             session.run(withdraw(channel)).await?;
@@ -186,10 +191,14 @@ pub(crate) async fn check_complete(
         return Ok(());
     }
     if state == FAILED {
-        let if_done = if_done(channel, bookkeeping::by_hand(session.logs()));
-        return Err(Error::PartlyDone { gtid, if_done });
+        return Err(partly_done(session, channel, gtid));
     }
     session.run(withdraw(channel)).await.map(drop)
+}
+
+fn partly_done(session: &Session, channel: &str, gtid: String) -> Error {
+    let if_done = if_done(channel, bookkeeping::by_hand(session.logs()));
+    Error::PartlyDone { gtid, if_done }
 }
 
 /// Notes in the entry that its transaction has failed after a part of it.
@@ -257,6 +266,27 @@ pub(crate) fn withdraw(channel: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::scripted::Scripted;
+
+    #[tokio::test]
+    async fn rows_that_failed_half_way_are_not_forgotten_with_their_gtid_executed() {
+        const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        let executed: GtidSet = format!("{SOURCE}:1-6").parse().expect("a set");
+        let is_partly = |error| matches!(error, Error::PartlyDone { .. });
+        for (state, is_failed) in [(FAILED, true), (0, false), (1, false)] {
+            let server = Scripted::default();
+            server.state().has_tables = true;
+            server.state().entry = Some((format!("{SOURCE}:5"), state));
+            let mut session = Session::connect(&server.target()).await.expect("connects");
+            let started = check_complete(&mut session, "c", &executed).await;
+            assert_eq!(started.err().is_some_and(is_partly), is_failed, "{state}");
+            let next = find(&mut session, "c", &format!("{SOURCE}:6"), &executed).await;
+            assert_eq!(next.err().is_some_and(is_partly), is_failed, "{state}");
+            let is_removal = |sent: &&String| **sent == withdraw("c");
+            let removals = server.state().sent.iter().filter(is_removal).count();
+            assert_eq!(removals, if is_failed { 0 } else { 2 }, "{state}");
+        }
+    }
 
     #[test]
     fn a_new_table_has_all_columns() {
