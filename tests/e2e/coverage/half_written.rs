@@ -52,4 +52,20 @@ async fn rows_of_several_statements_under_one_gtid_may_be_half_written() {
     let compared = Compare::contents().run(&source, &target).await.expect("equal");
     assert_eq!(compared.rows, 2);
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
+
+    // The next one is skipped.
+    target.exec("SET sql_log_bin=0; INSERT INTO c.t VALUES (52,9)").await;
+    let rows = ["BEGIN", "INSERT INTO log VALUES (2)", "INSERT INTO t VALUES (52,1)", "COMMIT"];
+    run(&source, rows).await;
+    stopped(&daemon).await;
+    start_with(&daemon, "source");
+    stopped(&daemon).await;
+    let gtid: String = target.value("SELECT gtid FROM csa.statement").await;
+    daemon.commanded(&["skip", &gtid]);
+    source.exec("INSERT INTO c.log VALUES (3)").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    let audited = "SELECT gtid FROM csa.audit WHERE action='skip'";
+    assert_eq!(target.value::<String>(audited).await, gtid);
+    assert_eq!(target.value::<u64>("SELECT v FROM c.t WHERE id=52").await, 9);
+    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
 }

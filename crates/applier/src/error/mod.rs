@@ -99,7 +99,7 @@ pub enum Error {
         "transaction {gtid}: it failed after some of its rows were written to tables that are not transactional \
          on the target, which counts its GTID as executed, so that the others can't be written under it. Compare \
          them with those that the source has logged (mysqlbinlog -vv --include-gtids={gtid}), and complete \
-         them. Then {if_done}, and start the channel"
+         them. Then {if_done}, and start the channel. csa-daemon skip leaves the missing rows out for good"
     )]
     PartlyDone { gtid: String, if_done: String },
     /// Another session holds the channel for now: another daemon's, or one that this daemon left behind.

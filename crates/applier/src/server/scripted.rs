@@ -175,9 +175,13 @@ impl Connection {
         if query.contains("data_lock_waits") {
             return state.lock_waits.iter().map(pair).collect();
         }
-        if query.starts_with("SELECT gtid, executed FROM csa.statement") {
-            let row = |(gtid, executed): &(String, i8)| row(&[gtid, &executed.to_string()]);
-            return state.entry.iter().map(row).collect();
+        if query.contains("FROM csa.statement") {
+            let is_whole = query.contains(" executed ");
+            let found = |(gtid, executed): &(String, i8)| match is_whole {
+                true => row(&[gtid, &executed.to_string()]),
+                false => row(&[gtid]),
+            };
+            return state.entry.iter().map(found).collect();
         }
         let Place { server, holder } = Scripted::place();
         let found: &[&str] = match query {
