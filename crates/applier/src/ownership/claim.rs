@@ -149,6 +149,7 @@ impl Taking<'_> {
                 let first = first_checkpoint(channel, start, source_executed, provisioned)?;
                 // Before the checkpoint is there: after a crash in between, the next start would take the row over.
                 channel_record::forget(session, channel).await?;
+                intent::forget_failed(session, channel).await?;
                 if let Some(source) = source_executed {
                     intent::forget(session, channel, source).await?;
                 }

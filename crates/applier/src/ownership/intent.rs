@@ -10,6 +10,7 @@
 
 use csa_provider::binlog::{Gtid, GtidSet};
 use csa_provider::server::Vendor;
+use tracing::{info, warn};
 
 use crate::error::{Error, Result};
 use crate::ownership::bookkeeping;
@@ -121,6 +122,22 @@ pub(crate) async fn forget(session: &mut Session, channel: &str, source: &GtidSe
     }
 }
 
+/// Removes the entry of rows that failed half way before the channel's first checkpoint: the target was provisioned again
+/// since, or somebody has removed the checkpoint.
+pub(crate) async fn forget_failed(session: &mut Session, channel: &str) -> Result<()> {
+    if !bookkeeping::has_table(session, TABLE).await? {
+        return Ok(());
+    }
+    let Some((gtid, FAILED)) = entry(session, channel).await? else { return Ok(()) };
+    warn!(
+        channel,
+        gtid,
+        "in an earlier life of the channel this transaction failed after some of its rows; its entry is removed from \
+         csa.statement. If the target was not provisioned again since, compare the tables: csa-daemon verify"
+    );
+    session.run(withdraw(channel)).await.map(drop)
+}
+
 /// The state of the channel's next statement; `executed` has everything up to it and the statement
 /// itself.
 ///
@@ -144,7 +161,7 @@ pub(crate) async fn find(
         }
         // An operator has skipped the transaction of that entry.
         Some((known, _)) if known != gtid && is_passed(&known) => {
-            session.run(withdraw(channel)).await?;
+            withdraw_passed(session, channel, &known).await?;
             Ok(Intent::None)
         }
         Some((known, _)) => {
@@ -193,6 +210,13 @@ pub(crate) async fn check_complete(
     if state == FAILED {
         return Err(partly_done(session, channel, gtid));
     }
+    withdraw_passed(session, channel, &gtid).await
+}
+
+/// Removes the entry of a transaction that counts as executed. It is the only trace of a transaction that was begun and
+/// not concluded, so the log names it.
+async fn withdraw_passed(session: &mut Session, channel: &str, gtid: &str) -> Result<()> {
+    info!(channel, gtid, "executed or skipped by now: its entry is removed from csa.statement");
     session.run(withdraw(channel)).await.map(drop)
 }
 
@@ -285,6 +309,10 @@ mod tests {
             let is_removal = |sent: &&String| **sent == withdraw("c");
             let removals = server.state().sent.iter().filter(is_removal).count();
             assert_eq!(removals, if is_failed { 0 } else { 2 }, "{state}");
+            // A first start is another life of the channel.
+            forget_failed(&mut session, "c").await.expect("answers");
+            let removals = server.state().sent.iter().filter(is_removal).count();
+            assert_eq!(removals, if is_failed { 1 } else { 2 }, "{state}");
         }
     }
 
