@@ -432,6 +432,10 @@ mod tests {
                 by_hand,
                 if_done: if_done.clone(),
             };
+            let partly_done = Error::PartlyDone { gtid: gtid.clone(), if_done: if_done.clone() };
+            let told =
+                format!(": {beginning}UPDATE csa.statement SET executed=1 WHERE channel='c'");
+            assert!(partly_done.to_string().contains(&told), "{told}: {partly_done}");
             let half_done = Error::HalfDone { gtid, channel, by_hand, if_done };
             for text in [in_doubt.to_string(), half_done.to_string()] {
                 for statement in

@@ -2,8 +2,8 @@
 //! source's GTID, and for rows that can't be rolled back.
 //!
 //! An entry is committed before the statement runs, and removed in the transaction that moves the
-//! checkpoint past it. An entry that is found at a start means that it is unknown whether it took
-//! effect.
+//! checkpoint past it. An entry that is found at a start means that it is unknown whether it took effect. If the target
+//! has executed its GTID, it did, or a part of it did and the entry is marked as failed.
 //!
 //! MySQL 5.7 records a statement's GTID, but after its effect: a crash in between leaves the effect alone. Until it
 //! has restarted, its `gtid_executed` is true. So an entry there names the start of the server.

@@ -2,7 +2,8 @@
 //!
 //! No ROLLBACK restores them, and they don't commit with the checkpoint. So their transaction is
 //! written alone: an entry in `csa.statement` is committed before it, and removed together with the
-//! checkpoint after it. An entry found at a start means that some of the rows may be there.
+//! checkpoint after it. An entry found at a start means that some of the rows may be there. Under the source's GTID
+//! all of them are there if the target has executed it, unless the entry is marked as failed.
 
 use std::sync::Arc;
 
