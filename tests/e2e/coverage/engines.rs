@@ -285,43 +285,6 @@ async fn rows_that_may_be_half_written_are_for_the_operator_to_decide() {
     compare(source, target).await;
 }
 
-/// Under the source's GTID the events of all statements are one: those before the failing one are there.
-#[tokio::test(flavor = "multi_thread")]
-async fn rows_of_several_statements_under_one_gtid_may_be_half_written() {
-    let (source, target) = Server::pair(&[], &[]);
-    let daemon = Daemon::builder(&source, &target)
-        .set("applier.commit", "one-to-one")
-        .set("applier.target_gtids", "source")
-        .start();
-    source.exec("CREATE DATABASE c").await;
-    let tables = ["CREATE TABLE log (v INT)", "CREATE TABLE t (id INT PRIMARY KEY, v INT)"];
-    run(&source, tables).await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    let altered = "ALTER TABLE c.log ENGINE=MyISAM; ALTER TABLE c.t ENGINE=MyISAM";
-    target.exec(&format!("SET sql_log_bin=0; {altered}; INSERT INTO c.t VALUES (51,9)")).await;
-    daemon.kill9();
-    daemon.start_again();
-    let rows = ["BEGIN", "INSERT INTO log VALUES (1)", "INSERT INTO t VALUES (51,1)", "COMMIT"];
-    run(&source, rows).await;
-    wait_state(&daemon, 0, "failed").await;
-    let why = daemon.status()["channels"][0]["last_error"]["message"].to_string();
-    assert!(why.contains("1062") && why.contains("csa.statement SET executed=1"), "{why}");
-    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 1);
-    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM c.log").await, 1);
-    // The target has recorded the GTID, and not all of the rows.
-    daemon.commanded(&["restart"]);
-    wait_state(&daemon, 0, "failed").await;
-    let why = daemon.status()["channels"][0]["last_error"]["message"].to_string();
-    assert!(why.contains("counts its GTID as executed"), "{why}");
-    let completed = "UPDATE c.t SET v=1 WHERE id=51; UPDATE csa.statement SET executed=1";
-    target.exec(&format!("SET sql_log_bin=0; {completed}")).await;
-    daemon.commanded(&["restart"]);
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    let compared = Compare::contents().run(&source, &target).await.expect("equal");
-    assert_eq!(compared.rows, 2);
-    assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 0);
-}
-
 /// The number of the session that waits to remove an entry, or 0.
 const REMOVAL: &str = "SELECT COALESCE(MAX(id), 0) FROM information_schema.processlist \
      WHERE info LIKE 'DELETE FROM csa.statement%'";

@@ -4,6 +4,7 @@ mod beside;
 mod bookkeeping;
 mod definitions;
 mod engines;
+mod half_written;
 mod history;
 mod keys;
 mod sessions;

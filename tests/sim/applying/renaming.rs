@@ -102,6 +102,7 @@ impl Channel {
                 source_uuid: Some(SOURCE),
                 filters: "",
                 standby: false,
+                is_run: true,
             };
             let workers = self.settings.workers;
             match ControlSession::open(&self.target, channel, workers, &claim, true).await {

@@ -99,7 +99,7 @@ pub enum Error {
         "transaction {gtid}: it failed after some of its rows were written to tables that are not transactional \
          on the target, which counts its GTID as executed, so that the others can't be written under it. Compare \
          them with those that the source has logged (mysqlbinlog -vv --include-gtids={gtid}), and complete \
-         them. Then {if_done}, and start the channel"
+         them. Then {if_done}, and start the channel. csa-daemon skip leaves the missing rows out for good"
     )]
     PartlyDone { gtid: String, if_done: String },
     /// Another session holds the channel for now: another daemon's, or one that this daemon left behind.
@@ -438,6 +438,10 @@ mod tests {
                 by_hand,
                 if_done: if_done.clone(),
             };
+            let partly_done = Error::PartlyDone { gtid: gtid.clone(), if_done: if_done.clone() };
+            let told =
+                format!(": {beginning}UPDATE csa.statement SET executed=1 WHERE channel='c'");
+            assert!(partly_done.to_string().contains(&told), "{told}: {partly_done}");
             let half_done = Error::HalfDone { gtid, channel, by_hand, if_done };
             for text in [in_doubt.to_string(), half_done.to_string()] {
                 for statement in

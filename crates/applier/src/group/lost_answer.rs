@@ -6,7 +6,7 @@
 //! in the checkpoint, before it executes it again. A statement without a GTID there, or rows that can't be
 //! rolled back, may have taken effect without the checkpoint. Then only the entry in `csa.statement` is found
 //! (ownership/intent.rs), and the channel stops for the operator to decide (`Error::InDoubt`, or
-//! `Error::HalfDone` in statement/not_transactional.rs).
+//! `Error::HalfDone` and `Error::PartlyDone` in statement/not_transactional.rs).
 
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};

@@ -90,7 +90,7 @@ pub(crate) async fn create(session: &mut Session, channel: &str) -> Result<()> {
                 channel,
                 %error,
                 "csa.audit can't be created or extended: commands are in this log only, and skip and adopt are refused; \
-                 grant CREATE and ALTER on csa.* to the account"
+                 if the account lacks CREATE or ALTER on csa.*, grant both, and restart the channel"
             );
             Ok(())
         }

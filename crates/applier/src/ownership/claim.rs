@@ -46,6 +46,8 @@ pub struct ChannelClaim<'a> {
     pub filters: &'a str,
     /// Other daemons stand by for the channel, or this one did.
     pub standby: bool,
+    /// The channel is to apply transactions. A skip takes it to pass over the one that is in the way of that.
+    pub is_run: bool,
 }
 
 impl ControlSession {
@@ -55,6 +57,7 @@ impl ControlSession {
     ///
     /// # Errors
     /// [`Error::Held`] while somebody else holds the channel.
+    /// [`Error::PartlyDone`] in a run, where a transaction that counts as executed has failed after a part of it.
     pub async fn open(
         target: &Target,
         channel: &str,
@@ -146,6 +149,7 @@ impl Taking<'_> {
                 let first = first_checkpoint(channel, start, source_executed, provisioned)?;
                 // Before the checkpoint is there: after a crash in between, the next start would take the row over.
                 channel_record::forget(session, channel).await?;
+                intent::forget_failed(session, channel).await?;
                 if let Some(source) = source_executed {
                     intent::forget(session, channel, source).await?;
                 }
@@ -164,23 +168,26 @@ impl Taking<'_> {
             locks::end_workers(session, channel, left).await?;
         }
         let mut checkpoint = take_rows(session, target, self, &base).await?;
-        match target.gtids {
-            TargetGtids::Source => {
-                // Only then: later a GTID that the target lacks is one that it has not executed.
-                if is_first {
-                    level(session, &checkpoint.executed).await?;
-                }
-                checkpoint.executed = as_target(session, channel, &checkpoint).await?;
-                intent::check_complete(session, channel, &checkpoint.executed).await?;
-                checkpoint::keep_progress(session, channel, &checkpoint).await?;
+        let is_source = target.gtids == TargetGtids::Source;
+        let was_source = !is_source && checkpoint::has_progress(session, channel).await?;
+        if is_source {
+            // Only then: later a GTID that the target lacks is one that it has not executed.
+            if is_first {
+                level(session, &checkpoint.executed).await?;
             }
-            _ => {
-                // It last ran with "source": `gtid_executed` can be ahead of the row for readers.
-                if checkpoint::has_progress(session, channel).await? {
-                    checkpoint.executed.union(&facts::executed(session).await?);
-                    checkpoint::drop_progress(session, channel, &checkpoint).await?;
-                }
-            }
+            checkpoint.executed = as_target(session, channel, &checkpoint).await?;
+        } else if was_source {
+            // `gtid_executed` can be ahead of the row for readers.
+            checkpoint.executed.union(&facts::executed(session).await?);
+        }
+        // Before the checkpoint is written, and with each `target_gtids`: a change of it does not complete the rows.
+        if claim.is_run {
+            intent::check_complete(session, channel, &checkpoint.executed).await?;
+        }
+        if is_source {
+            checkpoint::keep_progress(session, channel, &checkpoint).await?;
+        } else if was_source {
+            checkpoint::drop_progress(session, channel, &checkpoint).await?;
         }
         Ok(checkpoint)
     }

@@ -2,14 +2,15 @@
 //! source's GTID, and for rows that can't be rolled back.
 //!
 //! An entry is committed before the statement runs, and removed in the transaction that moves the
-//! checkpoint past it. An entry that is found at a start means that it is unknown whether it took
-//! effect.
+//! checkpoint past it. An entry that is found at a start means that it is unknown whether it took effect. If the target
+//! has executed its GTID, it did, or a part of it did and the entry is marked as failed.
 //!
 //! MySQL 5.7 records a statement's GTID, but after its effect: a crash in between leaves the effect alone. Until it
 //! has restarted, its `gtid_executed` is true. So an entry there names the start of the server.
 
 use csa_provider::binlog::{Gtid, GtidSet};
 use csa_provider::server::Vendor;
+use tracing::{info, warn};
 
 use crate::error::{Error, Result};
 use crate::ownership::bookkeeping;
@@ -122,11 +123,28 @@ pub(crate) async fn forget(session: &mut Session, channel: &str, source: &GtidSe
     }
 }
 
+/// Removes the entry of rows that failed half way before the channel's first checkpoint: the target was provisioned again
+/// since, or somebody has removed the checkpoint.
+pub(crate) async fn forget_failed(session: &mut Session, channel: &str) -> Result<()> {
+    if !bookkeeping::has_table(session, TABLE).await? {
+        return Ok(());
+    }
+    let Some((gtid, FAILED)) = entry(session, channel).await? else { return Ok(()) };
+    warn!(
+        channel,
+        gtid,
+        "in an earlier life of the channel this transaction failed after some of its rows; its entry is removed from \
+         csa.statement. If the target was not provisioned again since, compare the tables: csa-daemon verify"
+    );
+    session.run(withdraw(channel)).await.map(drop)
+}
+
 /// The state of the channel's next statement; `executed` has everything up to it and the statement
 /// itself.
 ///
 /// # Errors
 /// [`Error::InDoubt`] if it is unknown whether it, or another statement, took effect.
+/// [`Error::PartlyDone`] if another has failed after a part of it.
 pub(crate) async fn find(
     session: &mut Session,
     channel: &str,
@@ -138,9 +156,13 @@ pub(crate) async fn find(
     match entry(session, channel).await? {
         None => Ok(Intent::None),
         Some((known, 1)) if known == gtid => Ok(Intent::Executed),
+        // Its GTID says that a part of it is there, and not that an operator has skipped it.
+        Some((known, FAILED)) if known != gtid && is_passed(&known) => {
+            Err(partly_done(session, channel, known))
+        }
         // An operator has skipped the transaction of that entry.
         Some((known, _)) if known != gtid && is_passed(&known) => {
-            session.run(withdraw(channel)).await?;
+            withdraw_passed(session, channel, &known).await?;
             Ok(Intent::None)
         }
         Some((known, _)) => {
@@ -187,10 +209,21 @@ pub(crate) async fn check_complete(
         return Ok(());
     }
     if state == FAILED {
-        let if_done = if_done(channel, bookkeeping::by_hand(session.logs()));
-        return Err(Error::PartlyDone { gtid, if_done });
+        return Err(partly_done(session, channel, gtid));
     }
+    withdraw_passed(session, channel, &gtid).await
+}
+
+/// Removes the entry of a transaction that counts as executed. It is the only trace of a transaction that was begun and
+/// not concluded, so the log names it.
+async fn withdraw_passed(session: &mut Session, channel: &str, gtid: &str) -> Result<()> {
+    info!(channel, gtid, "executed or skipped by now: its entry is removed from csa.statement");
     session.run(withdraw(channel)).await.map(drop)
+}
+
+fn partly_done(session: &Session, channel: &str, gtid: String) -> Error {
+    let if_done = if_done(channel, bookkeeping::by_hand(session.logs()));
+    Error::PartlyDone { gtid, if_done }
 }
 
 /// Notes in the entry that its transaction has failed after a part of it.
@@ -260,6 +293,30 @@ pub(crate) fn withdraw(channel: &str) -> String {
 mod tests {
     use super::*;
     use crate::server::scripted::Scripted;
+
+    #[tokio::test]
+    async fn rows_that_failed_half_way_are_not_forgotten_with_their_gtid_executed() {
+        const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        let executed: GtidSet = format!("{SOURCE}:1-6").parse().expect("a set");
+        let is_partly = |error| matches!(error, Error::PartlyDone { .. });
+        for (state, is_failed) in [(FAILED, true), (0, false), (1, false)] {
+            let server = Scripted::default();
+            server.state().has_tables = true;
+            server.state().entry = Some((format!("{SOURCE}:5"), state));
+            let mut session = Session::connect(&server.target()).await.expect("connects");
+            let started = check_complete(&mut session, "c", &executed).await;
+            assert_eq!(started.err().is_some_and(is_partly), is_failed, "{state}");
+            let next = find(&mut session, "c", &format!("{SOURCE}:6"), &executed).await;
+            assert_eq!(next.err().is_some_and(is_partly), is_failed, "{state}");
+            let is_removal = |sent: &&String| **sent == withdraw("c");
+            let removals = server.state().sent.iter().filter(is_removal).count();
+            assert_eq!(removals, if is_failed { 0 } else { 2 }, "{state}");
+            // A first start is another life of the channel.
+            forget_failed(&mut session, "c").await.expect("answers");
+            let removals = server.state().sent.iter().filter(is_removal).count();
+            assert_eq!(removals, if is_failed { 1 } else { 2 }, "{state}");
+        }
+    }
 
     #[test]
     fn a_new_table_has_all_columns() {

@@ -288,7 +288,7 @@ impl Keeper {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
@@ -304,7 +304,7 @@ mod tests {
     use crate::server::reachability::Reachability;
     use crate::server::scripted::Scripted;
 
-    async fn keeper(server: &Scripted) -> Keeper {
+    pub(crate) async fn keeper(server: &Scripted) -> Keeper {
         let target = server.target();
         let control = ControlSession {
             session: Session::connect(&target).await.expect("connects"),

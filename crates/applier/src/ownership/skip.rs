@@ -8,6 +8,8 @@ use crate::options::TargetGtids;
 use crate::ownership::audit::AuditEntry;
 use crate::ownership::checkpoint;
 use crate::ownership::control::ControlSession;
+use crate::ownership::intent;
+use crate::server::session::Session;
 use crate::server::target::Target;
 
 /// The checkpoint row that is written; no worker runs meanwhile.
@@ -15,7 +17,7 @@ const WORKER: u16 = 0;
 
 impl ControlSession {
     /// Commits `gtid` as executed into the checkpoint, together with a row of `csa.audit` that names who
-    /// asked for it. Nothing of the transaction is applied. Returns `false` if it was executed already.
+    /// asked for it. Nothing of the transaction is applied. Returns `false` if it was executed already, as a whole.
     /// `target` is the one that this session was opened on.
     ///
     /// # Errors
@@ -26,7 +28,7 @@ impl ControlSession {
         let Self { session, channel, checkpoint, .. } = self;
         let mut executed = checkpoint.executed.clone();
         if !executed.add(gtid) {
-            return Ok(false);
+            return pass_over_part(session, channel, gtid, entry).await;
         }
         let sequence = checkpoint.sequence.next();
         let update = checkpoint::update(channel, WORKER, checkpoint.epoch, sequence, &executed);
@@ -52,5 +54,54 @@ impl ControlSession {
         checkpoint.executed = executed;
         checkpoint.sequence = sequence;
         Ok(true)
+    }
+}
+
+/// Removes the entry of a transaction that counts as executed and has failed after a part of it; returns `false` if the
+/// transaction has none. The part that is there stays.
+async fn pass_over_part(
+    session: &mut Session,
+    channel: &str,
+    gtid: &Gtid,
+    entry: &AuditEntry,
+) -> Result<bool> {
+    // The table need not be there.
+    let is_begun = intent::begun(session, channel).await?.as_ref() == Some(gtid);
+    if !is_begun || !intent::has_failed(session, channel, &gtid.to_string()).await? {
+        return Ok(false);
+    }
+    let (insert, withdraw) = (entry.insert(), intent::withdraw(channel));
+    if let Err(error) = session.run(format!("BEGIN;{insert};{withdraw}")).await {
+        session.run("ROLLBACK").await?;
+        return Err(error);
+    }
+    session.run("COMMIT").await?;
+    let AuditEntry { by, peer, .. } = entry;
+    warn!(channel, %gtid, by, peer, "transaction skipped: a part of its rows is there, and the others are not applied");
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::scripted::Scripted;
+
+    #[tokio::test]
+    async fn a_transaction_that_failed_half_way_is_passed_over() {
+        const GTID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562:5";
+        let gtid: Gtid = GTID.parse().expect("a GTID");
+        let entry = AuditEntry { by: "tester".to_owned(), ..AuditEntry::default() };
+        for (state, is_skipped) in [(None, false), (Some(1), false), (Some(-1), true)] {
+            let server = Scripted::default();
+            server.state().has_tables = true;
+            server.state().entry = state.map(|state| (GTID.to_owned(), state));
+            let mut session = Session::connect(&server.target()).await.expect("connects");
+            let skipped = pass_over_part(&mut session, "c", &gtid, &entry).await;
+            assert_eq!(skipped.expect("answers"), is_skipped, "{state:?}");
+            let sent = server.state().sent.join(";");
+            for part in ["INSERT INTO csa.audit ", "DELETE FROM csa.statement ", ";COMMIT"] {
+                assert_eq!(sent.contains(part), is_skipped, "{part}: {sent}");
+            }
+        }
     }
 }

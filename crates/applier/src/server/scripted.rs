@@ -60,6 +60,8 @@ pub(crate) struct ScriptedState {
     pub(crate) option_error: Option<LinkError>,
     /// The errors of the INSERTs to come; those after them succeed.
     pub(crate) refusals: VecDeque<u16>,
+    /// The row of `csa.statement`, which no statement changes: its GTID and `executed`.
+    pub(crate) entry: Option<(String, i8)>,
 }
 
 #[derive(Debug)]
@@ -181,6 +183,14 @@ impl Connection {
         if query.contains("data_lock_waits") {
             return state.lock_waits.iter().map(pair).collect();
         }
+        if query.contains("FROM csa.statement") {
+            let is_whole = query.contains(" executed ");
+            let found = |(gtid, executed): &(String, i8)| match is_whole {
+                true => row(&[gtid, &executed.to_string()]),
+                false => row(&[gtid]),
+            };
+            return state.entry.iter().map(found).collect();
+        }
         let Place { server, holder } = Scripted::place();
         let found: &[&str] = match query {
             "SELECT @@version, @@version_comment, CONNECTION_ID() LIMIT 1" => {
@@ -198,6 +208,8 @@ impl Connection {
             }
             _ if query.contains("server_uuid") => &[&server, &holder.to_string()],
             _ if query.contains("GET_LOCK(") => &["1"],
+            // It has executed whatever it is asked about.
+            _ if query.contains("GTID_SUBSET(") => &["1"],
             _ if query.ends_with("FOR UPDATE") => &[&state.executed, &Scripted::EPOCH.to_string()],
             _ => panic!("not in the script: {query}"),
         };

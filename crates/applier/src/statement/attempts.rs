@@ -1,6 +1,6 @@
 //! The knowledge that one attempt at a statement, or at rows that can't be rolled back, leaves to the next. Pure.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The effect on a target that does not record it together with the source's GTID.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,6 +24,9 @@ pub(super) struct Attempts {
     pub(super) effect: Effect,
     /// The session may still be like the source's: an error has kept it from being restored.
     pub(super) is_entered: bool,
+    /// The error of rows of which a part may be there under their GTID, until their entry says so. The next start would
+    /// take them for complete.
+    pub(super) partly: Option<Error>,
 }
 
 impl Attempts {
@@ -37,7 +40,7 @@ impl Attempts {
     /// Returns true if only the channel's own tables are still to be written, and the next start may not know that, or
     /// not all of it. So a lock or a shortage that is in the way is waited for, also by a stop.
     pub(super) fn is_decided(&self) -> bool {
-        self.effect != Effect::Unknown || self.missing.is_some()
+        self.effect != Effect::Unknown || self.missing.is_some() || self.partly.is_some()
     }
 
     /// The session was lost, and its server may have lost what it had done. What had no effect has none now.
@@ -52,7 +55,60 @@ impl Attempts {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use csa_provider::binlog::GtidSet;
+    use csa_provider::server::Environment;
+    use csa_provider::server::link::LinkError;
+    use csa_scheduler::sequence::Sequence;
+
     use super::*;
+    use crate::commits::Commits;
+    use crate::group::worker::tests::{group_of, options, transaction};
+    use crate::options::{Executor, TargetGtids, TargetOptions};
+    use crate::ownership::keeper::tests::keeper;
+    use crate::server::reachability::Reachability;
+    use crate::server::scripted::{self, Scripted};
+    use crate::server::target::Target;
+    use crate::statement::parts::Parts;
+    use crate::status::ApplierStatus;
+
+    /// Returns the tools of a channel with the source's GTIDs.
+    fn under_source(server: &Scripted) -> Parts {
+        let target = TargetOptions { gtids: TargetGtids::Source, ..scripted::options() };
+        let status = ApplierStatus::new(
+            Commits::new(Sequence::default(), GtidSet::new()),
+            Reachability::default(),
+            Executor::Sql,
+            Environment::default().clock,
+        );
+        Parts {
+            target: Target::new(target, server.clone()),
+            options: options(),
+            status: Arc::new(status),
+            tables: Arc::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failure_half_way_survives_a_lost_link_until_it_is_noted() {
+        let server = Scripted::default();
+        let parts = under_source(&server);
+        let mut keeper = keeper(&server).await;
+        let source = LinkError::Server { code: 1062, message: "why".to_owned() };
+        let error = Error::Target { address: "t:3306".to_owned(), source };
+        let mut attempts = Attempts { partly: Some(error), ..Attempts::default() };
+        attempts.lost();
+        assert!(attempts.is_decided(), "a stop waits until it is noted");
+        let group = group_of(transaction());
+        let written = parts.write_group(&mut keeper, &group, "g:1", &mut attempts).await;
+        let error = Error::from(written.expect_err("the channel stops"));
+        assert_eq!(error.code(), Some(1062));
+        assert!(error.to_string().contains("counts its GTID as executed"), "{error}");
+        let noted = "UPDATE csa.statement SET executed=-1 WHERE channel='c'";
+        assert_eq!(server.state().sent.last().map(String::as_str), Some(noted));
+        assert!(!attempts.is_decided());
+    }
 
     #[test]
     fn an_effect_is_known_as_long_as_the_session_lives() {

@@ -314,7 +314,7 @@ impl StatementExecutor {
         if attempts.effect == Effect::Unknown {
             match group.verdict() {
                 Verdict::NotTransactional => {
-                    self.parts.write_group(keeper, group, gtid, &mut attempts.effect).await?;
+                    self.parts.write_group(keeper, group, gtid, attempts).await?;
                 }
                 _ => self.execute_announced(keeper, group, statement, attempts).await?,
             }

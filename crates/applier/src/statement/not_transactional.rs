@@ -2,7 +2,8 @@
 //!
 //! No ROLLBACK restores them, and they don't commit with the checkpoint. So their transaction is
 //! written alone: an entry in `csa.statement` is committed before it, and removed together with the
-//! checkpoint after it. An entry found at a start means that some of the rows may be there.
+//! checkpoint after it. An entry found at a start means that some of the rows may be there. Under the source's GTID
+//! all of them are there if the target has executed it, unless the entry is marked as failed.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use csa_provider::sql_text::{Dialect, Statement};
 use csa_scheduler::group::Group;
 use tracing::info;
 
-use super::attempts::Effect;
+use super::attempts::{Attempts, Effect};
 use super::failure::Failure;
 use super::parts::Parts;
 use super::source_statement::SourceStatement;
@@ -77,9 +78,13 @@ impl Parts {
         keeper: &mut Keeper,
         group: &Arc<Group>,
         gtid: &str,
-        effect: &mut Effect,
+        attempts: &mut Attempts,
     ) -> std::result::Result<(), Failure> {
         let session = keeper.session();
+        if attempts.partly.is_some() {
+            let ended = self.end_partly(session, group, gtid, attempts).await;
+            ended.map_err(Failure::Statement)?;
+        }
         intent::create(session).await?;
         let channel = &self.options.channel;
         let is_recorded =
@@ -101,7 +106,7 @@ impl Parts {
         match known {
             Intent::Executed => Ok(()),
             Intent::None => {
-                let written = self.write_rows(keeper, group, gtid, effect).await;
+                let written = self.write_rows(keeper, group, gtid, attempts).await;
                 written.map_err(Failure::Statement)
             }
         }
@@ -112,7 +117,7 @@ impl Parts {
         keeper: &mut Keeper,
         group: &Arc<Group>,
         gtid: &str,
-        effect: &mut Effect,
+        attempts: &mut Attempts,
     ) -> Result<()> {
         let channel = &self.options.channel;
         let under_source = self.target.gtids == TargetGtids::Source;
@@ -142,26 +147,50 @@ impl Parts {
         };
         let changed = writer.changed;
         let session = keeper.session();
+        let outcome = match outcome {
+            // Kept before anything else is sent. Without it the GTID would show the rows as complete.
+            Err(error) if under_source && changed && is_told(&error) => {
+                attempts.partly = Some(error);
+                return self.end_partly(session, group, gtid, attempts).await;
+            }
+            other => other,
+        };
         self.leave_rows(session, takes_images).await?;
         let Err(error) = outcome else {
-            *effect = Effect::Whole;
+            attempts.effect = Effect::Whole;
             return Ok(());
         };
         if !changed {
             // The server still answers, and nothing changed.
-            *effect = Effect::Nothing;
+            attempts.effect = Effect::Nothing;
             session.run(intent::withdraw(channel)).await.map_err(Error::of_bookkeeping)?;
-            *effect = Effect::Unknown;
+            attempts.effect = Effect::Unknown;
             return Err(error);
         }
-        // A crash before the note finds the GTID, and takes the rows for complete.
-        let is_recorded = under_source && session.has_executed(gtid).await?;
+        let by_hand = bookkeeping::by_hand(session.logs());
+        Err(self.half_done(group, gtid, by_hand, false, error))
+    }
+
+    /// Ends rows of which a part may be there under their GTID: notes that in their entry, and fails. As long as
+    /// [`Attempts`] has the failure, another attempt does the same.
+    async fn end_partly(
+        &self,
+        session: &mut Session,
+        group: &Group,
+        gtid: &str,
+        attempts: &mut Attempts,
+    ) -> Result<()> {
+        // Under the GTID of the rows the server would pass over the note.
+        self.leave_rows(session, true).await?;
+        let is_recorded = session.has_executed(gtid).await?;
         if is_recorded {
-            let note = intent::note_failure(channel);
+            // A crash before this leaves the GTID alone, and the rows are taken for complete.
+            let note = intent::note_failure(&self.options.channel);
             session.run(note).await.map_err(Error::of_bookkeeping)?;
         }
         let by_hand = bookkeeping::by_hand(session.logs());
-        Err(self.half_done(group, gtid, by_hand, is_recorded, error))
+        let failed = attempts.partly.take();
+        failed.map_or(Ok(()), |error| Err(self.half_done(group, gtid, by_hand, is_recorded, error)))
     }
 
     /// Restores the session's own settings. If the link is lost here, the entry stays, and the next attempt finds it half
@@ -295,6 +324,11 @@ impl Writer<'_> {
         }
         self.session.run("COMMIT").await.map(drop)
     }
+}
+
+/// Returns true for an error that says that the statement has ended. A lost link says nothing about it.
+fn is_told(error: &Error) -> bool {
+    error.code().is_some() || error.class().is_failure()
 }
 
 /// The statements that begin a transaction with rows of the group, as they do elsewhere

@@ -104,6 +104,7 @@ impl<'a> Pipeline<'a> {
                 source_uuid: source.and_then(|facts| facts.server_uuid.parse().ok()),
                 filters: &written_rules(&settings.filters),
                 standby: settings.applier.standby,
+                is_run: true,
             },
             target.statement_gtids,
         )

@@ -43,7 +43,7 @@ impl Split {
     }
 }
 
-/// Returns true if the events have one row altogether. `images` may be a whole transaction, so no row is copied.
+/// Returns true if the events have one row altogether. `images` may be a whole transaction, so it is split no further than its second row.
 ///
 /// # Errors
 /// Malformed events.

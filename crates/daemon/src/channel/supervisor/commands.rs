@@ -201,6 +201,7 @@ impl Supervisor {
                 source_uuid: None,
                 filters: &written_rules(&settings.filters),
                 standby: false,
+                is_run: false,
             },
             // The skip executes no statement, so nothing has to be announced.
             true,
