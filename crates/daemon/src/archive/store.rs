@@ -112,9 +112,18 @@ impl Archive {
         marks.map(|(number, mark)| mark.map(|mark| (number, mark))).collect()
     }
 
-    /// Returns the mark of the last history whose mark this version can read.
-    pub(super) async fn last_readable_mark(&self) -> Result<Option<HistoryMark>> {
-        Ok(self.all_marks().await?.into_iter().rev().find_map(|(_, mark)| mark.ok()))
+    /// Returns the mark of the last history whose mark this version can read, and why it can't read another one.
+    pub(super) async fn last_readable_mark(
+        &self,
+    ) -> Result<(Option<HistoryMark>, Option<ArchiveError>)> {
+        let (mut last, mut damage) = (None, None);
+        for (_, mark) in self.all_marks().await? {
+            match mark {
+                Ok(mark) => last = Some(mark),
+                Err(error) => damage = Some(error),
+            }
+        }
+        Ok((last, damage))
     }
 
     /// Returns the marks of all histories by their numbers, or why one can't be read.
@@ -340,7 +349,11 @@ impl ArchivedHistory {
     /// # Errors
     /// The store does not answer, or more than the last file is missing.
     pub(crate) async fn end(&self) -> Result<HistoryEnd> {
-        let mut objects = self.objects().await?;
+        self.end_of(self.objects().await?).await
+    }
+
+    /// Returns the same, from what was listed.
+    pub(super) async fn end_of(&self, mut objects: HistoryObjects) -> Result<HistoryEnd> {
         let mut last = self.last_index(&objects).await?;
         let mut without_file = None;
         if !last.as_ref().is_none_or(|last| objects.files.contains(&last.file)) {

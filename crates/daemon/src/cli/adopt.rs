@@ -61,7 +61,7 @@ pub(crate) fn adopt(path: &Path, channel: Option<&str>, from: &str) -> Result<()
 /// the rename leaves the store under its old name; the channel then fetches from the source again.
 ///
 /// # Errors
-/// The relay store has to be moved by hand, as the text says.
+/// The relay store, or the journal of a move, has to be moved by hand, as the text says.
 fn move_state(relay: &RelayStoreOptions, from: &str) -> Result<Option<String>, String> {
     let Some(new) = relay.directory.parent() else { return Ok(None) };
     let old = new.with_file_name(from);
@@ -71,8 +71,26 @@ fn move_state(relay: &RelayStoreOptions, from: &str) -> Result<Option<String>, S
     if !new.exists() {
         return moved(&old, new, from);
     }
-    // The daemon made the folder before it refused the start under the new name.
-    move_journal(&old.join("move.json"), &new.join("move.json"), from)?;
+    // The daemon made the folder before it refused the start under the new name. Neither part may hide what is to be done
+    // about the other one.
+    let journal = move_journal(&old.join("move.json"), &new.join("move.json"), from);
+    match (journal, move_relay(relay, &old, new, from)) {
+        (Ok(()), moved) => moved,
+        (Err(why), Ok(None)) => Err(why),
+        (Err(why), Ok(Some(said)) | Err(said)) => Err(format!("{said}; also: {why}")),
+    }
+}
+
+/// Moves the relay store from the folder `old` into the folder `new`, which is there.
+///
+/// # Errors
+/// It has to be moved by hand, as the text says.
+fn move_relay(
+    relay: &RelayStoreOptions,
+    old: &Path,
+    new: &Path,
+    from: &str,
+) -> Result<Option<String>, String> {
     let received = RelayStoreOptions { directory: old.join("relay"), ..relay.clone() };
     if has_segments(&received) == Ok(false) {
         return Ok(None);
@@ -93,18 +111,30 @@ fn move_state(relay: &RelayStoreOptions, from: &str) -> Result<Option<String>, S
     Ok(said)
 }
 
-/// Moves the journal of a move, without which that could be neither continued nor undone.
+/// Moves the journal of a move, without which that could be neither continued nor undone. The target keeps the one of
+/// `from`, so another one must not stay in its place.
 fn move_journal(old: &Path, new: &Path, from: &str) -> Result<(), String> {
-    if !old.exists() || new.exists() {
+    if !old.exists() {
         return Ok(());
     }
-    std::fs::rename(old, new).map_err(|error| {
+    let refused = match new.exists() {
+        true => Err("that one is there, too, and is of another move".to_owned()),
+        false => std::fs::rename(old, new).map_err(|error| error.to_string()),
+    };
+    refused.map_err(|why| {
+        let aside = aside(new);
         let (old, new) = (old.display(), new.display());
         format!(
-            "{old} is the journal of a move of channel {from}. It is not moved to {new}: {error}; run as the daemon's user: \
-             mv {old} {new}"
+            "{old} is the journal of a move of channel {from}. It is not moved to {new}: {why}; run as the daemon's user: \
+             {aside}mv {old} {new}"
         )
     })
+}
+
+/// Returns the command that keeps what a `mv` to this path would replace.
+fn aside(new: &Path) -> String {
+    let (is_there, new) = (new.exists(), new.display());
+    if is_there { format!("mv {new} {new}.before && ") } else { String::new() }
 }
 
 fn has_segments(relay: &RelayStoreOptions) -> Result<bool, String> {
@@ -121,9 +151,8 @@ fn moved(old: &Path, new: &Path, from: &str) -> Result<Option<String>, String> {
 
 /// Returns why a folder is not moved, and the commands that move it.
 fn by_hand(old: &Path, new: &Path, from: &str, why: &str) -> String {
-    let is_there = new.exists();
+    let aside = aside(new);
     let (old, new) = (old.display(), new.display());
-    let aside = if is_there { format!("mv {new} {new}.before && ") } else { String::new() };
     format!(
         "{old} holds what channel {from} had received. It is not moved to {new}: {why}. The source may have purged \
          it, so stop the daemon and run as its user, before you start the channel: {aside}mv {old} {new}"
@@ -167,5 +196,19 @@ mod tests {
         let (one, other) = (one.display(), other.display());
         assert!(why.ends_with(&format!("mv {other} {other}.before && mv {one} {other}")), "{why}");
         assert_eq!(read(segment), "old");
+        // Both names have had a move.
+        write(&old.join("move.json"), "older");
+        let both = move_state(&relay, "orders").unwrap_err();
+        assert!(both.starts_with(&format!("{why}; also: ")), "{both}");
+        let journal = |folder: &Path| folder.join("move.json").display().to_string();
+        let (one, other) = (journal(&old), journal(&new));
+        assert!(
+            both.ends_with(&format!("mv {other} {other}.before && mv {one} {other}")),
+            "{both}"
+        );
+        assert_eq!(read("move.json"), "old");
+        std::fs::remove_dir_all(old.join("relay")).unwrap();
+        let why = move_state(&relay, "orders").unwrap_err();
+        assert!(why.starts_with(&format!("{one} is the journal")), "{why}");
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::journal::{Direction, Journal, MovePhase, ServerLife, Step};
 
-/// Seconds by which two readings of a server's start may differ: both are of whole seconds.
-const ROUNDING: u64 = 2;
+/// Seconds by which two readings of a server's start may differ: each is right, or a second late. See [`life_at`].
+const ROUNDING: u64 = 1;
 
 /// Whom a server lets write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,14 @@ impl Refusal {
 pub(crate) fn is_over(begun_at: u64, now: u64, counted: Duration, limit: Duration) -> bool {
     let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
     now >= begun_at.saturating_add(micros) || counted >= limit
+}
+
+/// Returns a server's life by its uptime, which it has said between two readings of its clock. A server counts both from its
+/// start, in whole seconds, so what lies between them is the error of that start. `None` where that is too much.
+pub(crate) fn life_at(before: i64, uptime: u64, after: i64) -> Option<ServerLife> {
+    let start = after.saturating_sub_unsigned(uptime);
+    let is_one_moment = before <= after && before.abs_diff(after) <= ROUNDING;
+    is_one_moment.then_some(ServerLife { uptime, start })
 }
 
 /// Returns true if a server has not restarted since the move of this journal began `lived` seconds ago. All have to say
@@ -348,8 +356,9 @@ mod tests {
         let is_same_life =
             |uptime, start| has_not_restarted(ServerLife { uptime, start }, &journal, 60);
         assert!(is_same_life(160, start));
-        // Both are rounded.
-        assert!(is_same_life(160, start + 2) && is_same_life(161, start - 2));
+        // One of them was read a second late.
+        assert!(is_same_life(160, start + 1) && is_same_life(161, start - 1));
+        assert!(!is_same_life(160, start + 2) && !is_same_life(161, start - 2));
         // It was started an hour in the past by a clock that was slow, which was set right after it.
         assert!(!is_same_life(3_620, start - 3_460));
         // The server's clock was set forward, and it has not restarted.
@@ -357,6 +366,16 @@ mod tests {
         // An earlier version has noted no start.
         let earlier = Journal { start: None, ..journal.clone() };
         assert!(has_not_restarted(ServerLife { uptime: 160, start: 7 }, &earlier, 60));
+    }
+
+    #[test]
+    fn a_start_is_read_from_one_moment_or_not_at_all() {
+        let start = |before, uptime, after| life_at(before, uptime, after).map(|life| life.start);
+        assert_eq!(start(5_100, 100, 5_100), Some(5_000));
+        // The uptime is of either second.
+        assert_eq!((start(5_099, 99, 5_100), start(5_099, 100, 5_100)), (Some(5_001), Some(5_000)));
+        assert_eq!(start(5_097, 97, 5_100), None, "an answer took three seconds");
+        assert_eq!(start(5_100, 100, 5_099), None, "the clock was set back");
     }
 
     #[test]

@@ -9,10 +9,13 @@ use csa_provider::server::link::{Limits, NO_TABLE};
 use csa_provider::server::{Grants, Vendor};
 use csa_provider::sql_text::quote;
 
+use super::decide::life_at;
 use super::journal::{JournalCopy, ServerLife};
 
 /// The longest wait for an answer. Only a fence waits longer, for statements that run.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Readings of a server's start until one is of a single moment.
+const READINGS: usize = 5;
 /// ER_LOCK_WAIT_TIMEOUT.
 pub(super) const LOCK_WAIT: u16 = 1205;
 
@@ -241,14 +244,31 @@ impl Server {
     }
 
     /// Returns how long it has been up, and since when.
+    ///
+    /// # Errors
+    /// It does not answer, or too slowly to say so. A move then does not begin, and one that has begun takes it for a
+    /// server that may have restarted.
     pub(crate) async fn life(&mut self) -> Asked<ServerLife> {
+        let mut before = self.time_of_day().await?;
+        for _ in 0..READINGS {
+            let said = self.ask("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
+            let seconds = said.into_iter().flatten().flatten().nth(1);
+            // An answer that can't be read is like that of a server that has just been started.
+            let uptime = seconds.and_then(|text| text.parse().ok()).unwrap_or_default();
+            let after = self.time_of_day().await?;
+            if let Some(life) = life_at(before, uptime, after) {
+                return Ok(life);
+            }
+            before = after;
+        }
+        Err(self.error(None, "it answers too slowly to say when it started; run the command again"))
+    }
+
+    /// Returns the server's clock, in seconds since the epoch.
+    async fn time_of_day(&mut self) -> Asked<i64> {
         let now = first(self.ask("SELECT UNIX_TIMESTAMP()").await?);
-        let said = self.ask("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
-        let seconds = said.into_iter().flatten().flatten().nth(1);
-        // An answer that can't be read is like that of a server that has just been started.
-        let uptime = seconds.and_then(|text| text.parse().ok()).unwrap_or_default();
-        let now: i64 = now.and_then(|text| text.parse().ok()).unwrap_or_default();
-        Ok(ServerLife { uptime, start: now.saturating_sub_unsigned(uptime) })
+        let now = now.and_then(|text| text.parse().ok());
+        now.ok_or_else(|| self.error(None, "its clock can't be read"))
     }
 
     pub(crate) async fn is_on(&mut self, variable: &str) -> Asked<bool> {

@@ -21,8 +21,9 @@ use crate::observe::view::{API, ErrorAnswer, PeerChannelView, PeerView, PeersVie
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time for which an answer is good for others who ask.
 const FRESH: Duration = Duration::from_secs(1);
-/// Bytes of an answer: a hundred channels with long GTID sets, or tens of thousands of others.
-const ANSWER_MAX: u64 = 128 << 20;
+/// Bytes of an answer: a dozen channels with two GTID sets of 1 MB each, or thousands of others. Each peer's is in memory as a whole,
+/// those of all peers at the same time.
+const ANSWER_MAX: u64 = 32 << 20;
 /// Letters of a reason.
 const REASON_MAX: usize = 300;
 

@@ -7,6 +7,7 @@ use csa_provider::binlog::GtidSet;
 use tracing::{info, warn};
 
 use super::options::ArchiveOptions;
+use crate::archive::index::HistoryMark;
 use crate::archive::store::{Archive, ArchiveError, HistoryEnd, Result};
 
 /// Time after which a channel begins without an answer of the archive.
@@ -57,28 +58,33 @@ pub(crate) async fn begin(
     begin
 }
 
-/// Returns the end of the archive, as far as this version can read it; `None` if it does not answer.
+/// Returns the end of the archive, as far as this version can read it; `None` if it does not answer in time.
 async fn end(archive: &Archive) -> Result<Option<HistoryEnd>> {
-    match last_end(archive).await {
-        Err(ArchiveError::Damaged { what, .. }) => {
-            warn!(
-                what,
-                "the end of the archive can't be read; what follows its last readable file is received again"
-            );
-            tokio::time::timeout(PATIENCE, readable_end(archive)).await.ok().transpose()
-        }
-        end => end,
+    let Ok(found) = tokio::time::timeout(PATIENCE, archive.last_readable_mark()).await else {
+        return Ok(None);
+    };
+    let (mark, damage) = found?;
+    if let Some(damage) = damage {
+        warn_of(&damage);
     }
+    let Some(mark) = mark else { return Ok(Some(HistoryEnd::default())) };
+    tokio::time::timeout(LIST_PATIENCE, readable_end(archive, mark)).await.ok().transpose()
 }
 
 /// Returns the end of the last file that this version can read. A later version may have written more, and what it has
 /// written does not say how much: without it the relay store would begin after transactions that no version archives.
-async fn readable_end(archive: &Archive) -> Result<HistoryEnd> {
-    let Some(mark) = archive.last_readable_mark().await? else { return Ok(HistoryEnd::default()) };
+async fn readable_end(archive: &Archive, mark: HistoryMark) -> Result<HistoryEnd> {
     let history = archive.history(&mark.history);
+    let objects = history.objects().await?;
+    // A second list would need the time of the first one again.
+    let numbers = objects.numbers.clone();
+    match history.end_of(objects).await {
+        Err(damage @ ArchiveError::Damaged { .. }) => warn_of(&damage),
+        end => return end,
+    }
     let ended =
         |archived, before_last| HistoryEnd { archived, before_last, ..HistoryEnd::default() };
-    for number in history.objects().await?.numbers.into_iter().rev() {
+    for number in numbers.into_iter().rev() {
         match history.index(number).await {
             Ok(Some(index)) => return Ok(ended(index.end(), index.before)),
             Ok(None) | Err(ArchiveError::Damaged { .. }) => {}
@@ -88,16 +94,11 @@ async fn readable_end(archive: &Archive) -> Result<HistoryEnd> {
     Ok(ended(mark.begins_after.clone(), mark.begins_after))
 }
 
-async fn last_end(archive: &Archive) -> Result<Option<HistoryEnd>> {
-    let Ok(histories) = tokio::time::timeout(PATIENCE, archive.histories()).await else {
-        return Ok(None);
-    };
-    let Some(last) = histories?.pop() else { return Ok(Some(HistoryEnd::default())) };
-    let history = archive.history(&last);
-    match tokio::time::timeout(LIST_PATIENCE, history.end()).await {
-        Ok(end) => end.map(Some),
-        Err(_) => Ok(None),
-    }
+fn warn_of(damage: &ArchiveError) {
+    warn!(
+        %damage,
+        "a part of the archive can't be read; what follows its last readable file is received again"
+    );
 }
 
 /// Decides the place. Pure.
@@ -136,10 +137,11 @@ mod tests {
     use std::sync::Arc;
 
     use object_store::memory::InMemory;
+    use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
     use super::*;
     use crate::archive::index::tests::index;
-    use crate::archive::index::{FORMAT, FileIndex, HistoryMark};
+    use crate::archive::index::{FORMAT, FileIndex};
 
     fn ended(before_last: GtidSet, archived: GtidSet) -> HistoryEnd {
         HistoryEnd { archived, before_last, ..HistoryEnd::default() }
@@ -201,11 +203,17 @@ mod tests {
         assert_eq!(decide(&set("1-25", ""), &HistoryEnd::default()), executed);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_a_later_version_has_archived_is_received_again() {
         let of = |intervals: &str| format!("07070707-0707-0707-0707-070707070707:{intervals}");
         let set = |intervals: &str| -> GtidSet { of(intervals).parse().expect("a set") };
-        let archive = Archive::over(Arc::new(InMemory::new()), "shop");
+        // Its lists are long.
+        let slow = ThrottleConfig {
+            wait_list_per_call: Duration::from_secs(9),
+            ..ThrottleConfig::default()
+        };
+        let store = Arc::new(ThrottledStore::new(InMemory::new(), slow));
+        let archive = Archive::over(store, "shop");
         let mark = HistoryMark {
             format: FORMAT,
             channel: "shop".to_owned(),
@@ -220,7 +228,9 @@ mod tests {
         let later = index(2, &of("1-900"), &of("901-950"));
         let later = FileIndex { format: FORMAT + 1, ..later };
         history.publish(&later).await.expect("published");
+        let began = tokio::time::Instant::now();
         let found = end(&archive).await.expect("readable").expect("an end");
+        assert_eq!(began.elapsed().as_secs(), 18, "one list of marks, and one of files");
         assert_eq!((&found.before_last, &found.archived), (&set("1-800"), &set("1-900")));
         let begin = after(&set("1-1000"), &found, &set("1-1000"), &set("1-500"));
         assert_eq!((begin.after, begin.settled), (set("1-800"), set("1-900")));

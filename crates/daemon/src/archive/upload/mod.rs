@@ -43,9 +43,6 @@ use part::{FinishedFile, Made, PartError, PartMaker};
 use relief::{LOOK, PATIENCE, Relief, patience};
 pub(crate) use status::{ArchiveStatus, ArchiveView};
 
-/// Time between two looks at what is too old.
-const SWEEP: Duration = Duration::from_secs(600);
-
 /// The task that fills a channel's archive.
 #[derive(Debug)]
 pub(crate) struct Uploader {
@@ -58,7 +55,9 @@ pub(crate) struct Uploader {
     marker: MarkerFile,
     /// Names this daemon in the indexes that it writes.
     writer: String,
-    swept: Option<Instant>,
+    sweeps_at: Option<Instant>,
+    /// The last session has ended without a file.
+    has_added_none: bool,
     /// The file that another daemon was given the time to add.
     left_to_another: Option<u64>,
 }
@@ -114,7 +113,8 @@ impl Uploader {
             status,
             marker,
             writer: Uuid::new_v4().to_string(),
-            swept: None,
+            sweeps_at: None,
+            has_added_none: false,
             left_to_another: None,
         }
     }
@@ -138,9 +138,10 @@ impl Uploader {
                     Err(error) => Some(error),
                 },
             };
+            self.has_added_none = self.status.files() == files;
             // The next session finds what is missing.
             let Some(error) = ended else { continue };
-            if self.status.files() > files {
+            if !self.has_added_none {
                 pauses.restart();
             }
             let is_news = self.status.failed(&error.to_string());
@@ -175,9 +176,11 @@ impl Uploader {
         self.let_another_be_first(&tail).await?;
         self.status.hopes(patience(&self.options));
         self.note_archived(&tail.archived).await;
-        // An archive that is full takes no file before others leave it, and the other sweeps follow a file.
-        self.sweep_if_due(&tail).await;
-        self.status.hopes(patience(&self.options));
+        // An archive that is full takes no file before others leave it, and the other sweeps follow a file. Any other
+        // archive gets its file first: reception may wait for it.
+        if self.has_added_none {
+            self.sweep_if_due(&tail).await;
+        }
         let store = Arc::clone(&self.store);
         let archived = tail.archived.clone();
         let (compression, size) = (self.options.compression, self.options.file_size);
@@ -341,16 +344,23 @@ impl Uploader {
     }
 
     async fn sweep_if_due(&mut self, tail: &ArchiveTail) {
-        if self.swept.is_some_and(|swept| swept.elapsed() < SWEEP) {
+        // A history without files does not say how old the others' are.
+        if tail.next == 1 || self.sweeps_at.is_some_and(|at| Instant::now() < at) {
             return;
         }
-        self.swept = Some(Instant::now());
-        let now = SystemClock.now_micros();
-        match retention::sweep(&tail.history, self.options.keep, now).await {
+        let (status, time) = (Arc::clone(&self.status), patience(&self.options));
+        // A sweep may take longer than a file may, in an archive that answers all the time.
+        let answered = || status.hopes(time);
+        let (keep, now) = (self.options.keep, SystemClock.now_micros());
+        let swept = retention::sweep(&tail.history, keep, now, &answered).await;
+        answered();
+        match &swept {
             Ok(0) => {}
             Ok(files) => info!(files, "files of the archive deleted: they are too old"),
             Err(error) => warn!(%error, "old files of the archive are not deleted"),
         }
+        // Only now: the session may have been ended in the middle.
+        self.sweeps_at = Some(Instant::now() + retention::pause(&swept));
     }
 
     /// Finds the end of the archive, and decides how it continues.

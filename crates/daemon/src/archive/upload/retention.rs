@@ -13,16 +13,25 @@ use crate::host::micros_of;
 /// Files that one sweep deletes at most, so that it ends.
 const MOST: usize = 1000;
 
+/// Returns the time until the next sweep.
+pub(super) const fn pause(swept: &Result<usize>) -> Duration {
+    match swept {
+        Ok(_) => Duration::from_secs(600),
+        Err(_) => Duration::from_secs(60),
+    }
+}
+
 /// Deletes files of all histories up to `current` that are older than `keep` and that no pin needs. The newest file stays:
 /// it says where the archive ends. Returns the number of deleted files.
 ///
 /// A file's age is that of its last commit and that of its writing, of which the lower counts: the source's clock may have
 /// been slow. Each counts from that of the newest file, if this host's clock is later: a clock that is set wrong must not
-/// delete an archive.
+/// delete an archive. Calls `answered` each time that the archive has listed a history or deleted a file.
 pub(super) async fn sweep(
     current: &ArchivedHistory,
     keep: Option<Duration>,
     now: u64,
+    answered: &(impl Fn() + Sync),
 ) -> Result<usize> {
     let archive = current.archive();
     let Some(keep) = keep else { return Ok(0) };
@@ -39,6 +48,7 @@ pub(super) async fn sweep(
         let history = archive.history(&name);
         let is_current = name == current.name;
         let objects = history.objects().await?;
+        answered();
         let mut kept = None;
         for (at, &number) in objects.numbers.iter().enumerate() {
             let is_last = is_current && at + 1 == objects.numbers.len();
@@ -46,6 +56,7 @@ pub(super) async fn sweep(
             match index.filter(|index| !is_last && is_over(index, limits, &pins)) {
                 Some(index) if deleted < MOST => {
                     history.delete(&index).await?;
+                    answered();
                     deleted += 1;
                 }
                 _ => {
@@ -59,6 +70,7 @@ pub(super) async fn sweep(
         for file in &objects.files {
             if layout::file_number(file).is_some_and(|number| number < before) {
                 history.delete_file(file).await?;
+                answered();
             }
         }
         if kept.is_none() && !is_current {
@@ -125,6 +137,7 @@ fn is_over(index: &FileIndex, limits: AgeLimits, pins: &[GtidSet]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use object_store::memory::InMemory;
 
@@ -157,11 +170,16 @@ mod tests {
         let other = begun(&archive, "b").await;
         let now = micros_of("2026-11-26T09:00:00Z").expect("a time");
         let keep = Some(Duration::from_secs(9 * 60));
-        assert_eq!(sweep(&own, keep, now).await.expect("it answers"), 10);
+        let answers = AtomicUsize::new(0);
+        let answered = || {
+            answers.fetch_add(1, Ordering::Relaxed);
+        };
+        assert_eq!(sweep(&own, keep, now, &answered).await.expect("it answers"), 10);
+        assert_eq!(answers.into_inner(), 1 + 10, "one list, and a file each");
         assert_eq!(archive.histories().await.expect("they are there"), ["a", "b"]);
         // The newest one is above those that it names.
         other.publish(&index(40, "", "")).await.expect("published");
-        assert_eq!(sweep(&other, keep, now).await.expect("it answers"), 10);
+        assert_eq!(sweep(&other, keep, now, &|| {}).await.expect("it answers"), 10);
         assert_eq!(archive.histories().await.expect("they are there"), ["b"]);
     }
 
@@ -178,7 +196,7 @@ mod tests {
         let keep = Some(Duration::from_secs(9 * 60));
         let sweep = async |now: &str| {
             let now = micros_of(now).expect("a time");
-            sweep(&history, keep, now).await.expect("it answers")
+            sweep(&history, keep, now, &|| {}).await.expect("it answers")
         };
         assert_eq!(sweep("2126-11-26T08:00:00Z").await, 0, "it has no files yet");
         // One file a minute.
@@ -233,10 +251,12 @@ mod tests {
                 let file = if number < right_from { slow(number) } else { written(number) };
                 history.publish(&file).await.expect("published");
                 if number == right_from {
-                    assert_eq!(sweep(&history, keep, now).await.expect("it answers"), 0);
+                    let early = sweep(&history, keep, now, &|| {}).await;
+                    assert_eq!(early.expect("it answers"), 0);
                 }
             }
-            assert_eq!(sweep(&history, keep, now).await.expect("it answers"), deleted);
+            let late = sweep(&history, keep, now, &|| {}).await;
+            assert_eq!(late.expect("it answers"), deleted);
         }
     }
 }

@@ -9,7 +9,7 @@ use csa_relaystore::disk::make_private;
 use serde_json::{Map, Value};
 use tracing::warn;
 
-use super::incidents::Incident;
+use super::incidents::{INCIDENTS, Incident};
 use crate::host::replaced_file::replace;
 
 /// Far more than the incidents that are kept: a longer file is not ours.
@@ -101,14 +101,16 @@ fn is_of_another_version(line: &[u8]) -> bool {
 
 /// Replaces the file as a whole, so that a crash leaves the old one or the new one. It is not synced: a power
 /// loss may cost what it says, and no channel waits for a disk because of it. Lines of another version stay, for the
-/// time when that version runs again.
+/// time when that version runs again: the last of them, as many as a list may have. They come first, and must not displace
+/// what follows from the part of the file that is read.
 pub(super) fn write<'a>(
     path: &Path,
     incidents: impl Iterator<Item = &'a Incident>,
 ) -> io::Result<()> {
     let before = text(path).unwrap_or_default();
+    let others: Vec<_> = lines(&before).filter(|line| is_of_another_version(line)).collect();
     let mut text = Vec::new();
-    for line in lines(&before).filter(|line| is_of_another_version(line)) {
+    for line in &others[others.len().saturating_sub(INCIDENTS)..] {
         text.extend_from_slice(line);
         text.push(b'\n');
     }
@@ -180,6 +182,21 @@ mod tests {
             assert_eq!(kept.lines().count(), 2, "{kept}");
             assert_eq!(read(&path).expect("readable"), [incident(began)]);
         }
+    }
+
+    #[test]
+    fn the_last_lines_of_another_version_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("incidents.jsonl");
+        let later =
+            |began: usize| format!(r#"{{"state":"future","detail":"why","began":{began}}}"#);
+        let all: Vec<String> = (0..INCIDENTS + 5).map(later).collect();
+        fs::write(&path, all.join("\n")).expect("written");
+        write(&path, [incident(2)].iter()).expect("written");
+        let kept = fs::read_to_string(&path).expect("text");
+        assert_eq!(kept.lines().count(), INCIDENTS + 1);
+        assert_eq!(kept.lines().next(), Some(later(5).as_str()));
+        assert_eq!(read(&path).expect("readable"), [incident(2)]);
     }
 
     #[test]
