@@ -45,7 +45,6 @@ fn mode(path: &std::path::Path) -> u32 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn strangers_get_neither_rows_nor_commands() {
     let (source, target) = Server::pair(&[], &[]);
     source

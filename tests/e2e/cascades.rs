@@ -34,7 +34,6 @@ const TRANSACTIONS: [&str; 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_key_that_rows_refuse_to_lose_changes_once_they_let_go_of_it() {
     let (source, images) = Server::pair(&NATIVE, &NATIVE);
     let statements = Server::start("target", &NATIVE);
@@ -123,7 +122,6 @@ async fn a_key_changed_to_an_equal_one_cascades_in_the_order_of_the_source() {
 /// A row that a cascade deletes refers to another parent, which is deleted next. While the row is there, the target
 /// refuses that, and with `exec_mode = "idempotent"` its server passes over the refusal.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_parent_is_deleted_after_the_cascade_that_lets_go_of_it() {
     let (source, idempotent) = Server::pair(&NATIVE[..1], &NATIVE[..1]);
     let strict = Server::start("target", &NATIVE[..1]);

@@ -53,7 +53,6 @@ pub(crate) async fn schema(source: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn branches_are_prepared_and_ended_whatever_dies() {
     let (source, target) = Server::pair(&[], &[]);
     let options = LoadOptions { clients: 2, ..LoadOptions::default() };

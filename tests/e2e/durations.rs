@@ -133,7 +133,6 @@ async fn lock(target: &Server, id: u32) -> Conn {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn each_step_counts_and_the_parts_are_less_than_the_whole() {
     let source = || Server::start("source", &[]);
     let (source, target) = Server::both(source, || Server::start_on_disk("target", &[]));

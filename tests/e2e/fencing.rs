@@ -143,7 +143,6 @@ async fn a_transaction_in_one_packet_is_refused_where_the_channel_was_taken_over
 
 /// A copy of a whole host has its identity. The server sees it under another address: here that of a socket.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_copy_of_the_state_directory_on_another_host_waits_for_the_original() {
     for standby in [false, true] {
         let (source, target) = Server::pair(&[], &["--skip-name-resolve"]);

@@ -362,7 +362,6 @@ async fn reloads_at_once_and_commands_between_them_leave_what_the_files_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_daemon_killed_during_a_reload_starts_with_what_the_files_say() {
     let site = Site::new(&["test", "two", "three"]).await;
     let daemon = site.builder().start();

@@ -236,13 +236,11 @@ async fn row_locks_of_others_are_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn row_locks_of_others_are_waited_for_under_the_sources_gtids() {
     row_locks_are_waited_for("source", "one-to-one", "row-image").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn row_locks_of_others_are_waited_for_by_statements_of_rows() {
     row_locks_are_waited_for("mirror", "grouped", "sql").await;
 }

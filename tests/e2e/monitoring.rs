@@ -38,7 +38,6 @@ fn succeeds(command: &mut Command) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_scrape_is_valid_and_lag_is_absent_while_the_source_is_away() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d").await;

@@ -257,7 +257,6 @@ async fn binlog_events(server: &Server) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_command_whose_row_of_the_audit_is_not_written_at_the_stop_is_in_the_log() {
     use mysql_async::prelude::Queryable as _;
 

@@ -331,7 +331,6 @@ async fn a_later_group_lets_an_earlier_one_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_later_group_lets_an_earlier_one_pass_where_no_lock_is_shown() {
     let (source, target) = Server::pair(&[], &["--performance-schema=OFF"]);
     let mut inversion = Inversion::between(source, target).await;

@@ -138,7 +138,6 @@ async fn channels_of_several_daemons_are_on_one_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn peers_that_are_slow_old_or_malicious_hurt_nobody() {
     let site = Site::new(&["test"]).await;
     let old = r#"{"channels":[{"channel_name":"old<b>","state":"resting","future":{"a":[1]}}]}"#;

@@ -220,7 +220,6 @@ async fn a_channel_that_failed_or_is_stopped_continues_to_receive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_higher_limit_counts_while_the_target_is_away() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, v LONGBLOB)").await;

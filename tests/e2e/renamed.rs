@@ -91,7 +91,6 @@ async fn a_record_without_servers_says_nothing_about_whom_a_channel_follows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn the_record_names_a_server_before_its_first_transaction_is_there() {
     for gtids in ["own", "source"] {
         let (source, target) = Server::pair(&[], &[]);

@@ -234,7 +234,6 @@ async fn a_source_with_an_alternative_is_followed_again_while_its_commits_wait()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn large_and_compressed_transactions_are_acknowledged_and_others_filtered_too() {
     let options = [&SEMI_SYNC[..], &["--binlog-transaction-compression=ON"]].concat();
     let (source, target) = Server::pair(&options, &[]);

@@ -31,13 +31,11 @@ async fn replicates_with(log: LogSink) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_log_without_space_stops_nothing() {
     replicates_with(LogSink::FullDisk).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_log_that_nobody_reads_stops_nothing() {
     replicates_with(LogSink::ClosedPipe).await;
 }

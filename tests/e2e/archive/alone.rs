@@ -108,7 +108,6 @@ async fn nothing_is_missing_after_kills_of_the_daemon_and_of_the_source() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn of_two_daemons_one_archives_and_the_other_says_why_not() {
     let source = Server::start("source", &[]);
     let archive = folder();

@@ -17,7 +17,6 @@ fn busy() -> LoadOptions {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn nothing_is_missing_after_kills_of_the_daemon() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();
@@ -230,7 +229,6 @@ async fn damage_that_the_target_has_passed_is_fetched_again_for_the_archive() {
 
 /// Only the archive still needs what is gone.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_lost_file_that_the_target_has_passed_is_fetched_again_for_the_archive() {
     for is_running in [true, false] {
         let (source, target) = Server::pair(&[], &[]);
@@ -357,7 +355,6 @@ async fn a_source_that_was_reset_begins_another_history() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn old_files_go_unless_a_backup_needs_them() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();

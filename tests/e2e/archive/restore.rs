@@ -300,7 +300,6 @@ async fn a_recording_is_restored_however_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_restore_that_failed_leaves_nothing_to_a_server_that_is_made_again() {
     let (source, target) = Server::pair(&[], &[]);
     let archive = folder();

@@ -100,7 +100,6 @@ fn unlogged(fix: &str, statement: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn settings_accounts_and_this_host() {
     let (source, target) = Server::pair(&[], &FIT);
     // The sandbox's account may change the target's accounts: a finding without this key.
@@ -334,7 +333,6 @@ async fn positions_and_a_channel_that_is_taken() {
 
 /// Transactions that the source commits during the check count as still to come.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_channel_in_use_has_no_errors() {
     let (source, target) = Server::pair(&[], &FIT);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT)").await;

@@ -219,7 +219,6 @@ async fn keys_and_triggers_that_are_still_to_come_do_no_harm() {
 
 /// Between two rounds the channel makes and fills it, while rows of the table that is copied converge.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_table_that_is_created_from_others_meanwhile_is_filled() {
     let (source, target) = Server::pair(&[], &[]);
     prepare(&source, &LoadOptions { tables: 1, rows: 20_000, ..busy() }).await;

@@ -158,7 +158,6 @@ async fn an_interrupted_copy_with_other_rules_begins_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn chunks_of_an_older_source_end_as_it_does() {
     let source = Server::start_version("source", "8.0.15", &[]);
     let target = Server::start("target", &[]);
@@ -311,7 +310,6 @@ async fn a_copy_whose_source_fails_over_is_made_from_the_next_one() {
 
 /// The tables have rows that the next source never had.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_copy_whose_last_changes_were_lost_with_their_source_says_so() {
     let (source, target) = Server::pair(&[], &[]);
     let replica = Server::start("replica", &[]);

@@ -12,7 +12,6 @@ const STILL: &str = "SELECT COUNT(*) FROM restless.person WHERE id <= -100000";
 
 /// No reader misses a row outside of the range, and the table keeps its keys and triggers.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_damaged_range_is_copied_again_under_load() {
     let (source, target) = restless_pair().await;
     for statement in [

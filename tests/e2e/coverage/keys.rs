@@ -101,7 +101,6 @@ async fn padded_columns(executor: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn generated_functional_and_multi_valued_keys() {
     for executor in EXECUTORS {
         computed_keys(executor).await;
@@ -171,7 +170,6 @@ async fn computed_keys(executor: &str) {
 /// MySQL logs values of other rows, or of none, for virtual columns of these types: one row in ten of this
 /// load has a wrong `x` in its image.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn keys_of_virtual_texts_that_are_logged_wrong() {
     for executor in EXECUTORS {
         wrong_virtual_texts(executor).await;

@@ -68,7 +68,6 @@ async fn more_of_everything(executor: &str) {
 
 /// The daemon fills wider columns where the target allows conversions, and names them where it does not.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn wider_columns() {
     for executor in EXECUTORS {
         in_wider_columns(executor).await;
@@ -192,7 +191,6 @@ async fn with_other_defaults(executor: &str) {
 
 /// Somebody reads the checkpoints with locks and keeps the transaction open.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn checkpoints_that_are_locked_are_waited_for() {
     let pair = Pair::start(&[], &[]).await;
     pair.run(["CREATE TABLE t (id INT PRIMARY KEY)"]).await;

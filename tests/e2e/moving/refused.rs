@@ -147,7 +147,6 @@ async fn a_hand_over_that_fails_is_repeated_and_never_undone() {
 
 /// Somebody goes back by hand, and forgets that a move has begun.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn an_old_journal_opens_no_second_server() {
     let world = World::start(None, |builder| builder).await;
     let (a, b) = (&world.a, &world.b);
@@ -238,7 +237,6 @@ async fn transactions_that_are_open_at_the_fence_end_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn accounts_are_locked_where_no_server_may_be_set_to_read_only() {
     let world = World::start(None, |builder| {
         builder.set("move.fence", "lock_accounts").set("move.accounts", vec!["app@%"])

@@ -56,7 +56,6 @@ fn terminate(daemon: &Daemon) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_failure_is_sent_with_its_cause_and_its_end_even_after_a_crash() {
     let (source, target) = servers().await;
     let receiver = Receiver::start(Manner::Takes);
@@ -151,7 +150,6 @@ async fn a_receiver_that_hangs_fails_or_floods_delays_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_receiver_that_is_away_gets_the_present_state_once_it_is_back() {
     let (source, target) = servers().await;
     let receiver = Receiver::away(free_port());
@@ -254,7 +252,6 @@ async fn a_copy_is_sent_when_it_is_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_reload_changes_the_receiver_and_shows_no_secret() {
     let (source, target) = servers().await;
     let receiver = Receiver::start(Manner::Takes);

@@ -145,7 +145,6 @@ async fn it_keeps_to_its_rate_and_lets_the_target_catch_up() {
 
 /// A replica that is late would show right rows as different, and so would another server.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_source_that_lacks_what_the_target_has_is_not_compared_with() {
     let (source, target) = Server::pair(&[], &[]);
     source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;

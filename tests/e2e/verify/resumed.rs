@@ -55,7 +55,6 @@ async fn interrupt(daemon: &Daemon) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_run_that_was_interrupted_resumes_where_it_was() {
     let (source, target, daemon) = site().await;
     let compared = interrupt(&daemon).await;

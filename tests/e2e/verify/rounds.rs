@@ -59,7 +59,6 @@ fn metric(daemon: &Daemon, name: &str) -> Option<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_difference_is_found_sent_repaired_and_gone() {
     let (source, target) = servers(5_000).await;
     let receiver = Receiver::start(Manner::Takes);
@@ -120,7 +119,6 @@ async fn a_difference_is_found_sent_repaired_and_gone() {
 
 /// Its name is on neither side when the tables that differ are compared again.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn a_table_that_differs_is_equal_once_it_is_dropped() {
     let (source, target) = servers(100).await;
     let daemon = builder(&source, &target, "24h", 0).start();

@@ -74,7 +74,6 @@ pub(super) async fn equal(source: &Server, target: &Server, ignored: &[&str]) {
 
 /// The source's default character set and collation are those of 9.7.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow"]
 async fn what_9_7_has_and_8_0_has_not_stops_the_channel() {
     let pair = Pair { source: Version::Newest, target: Version::V8031 };
     let (source, target) = super::start(pair);
