@@ -37,7 +37,7 @@ impl Clock for Stopped {
     }
 }
 
-/// The same keys for every table; they count how often a table is asked for, and how often all are forgotten.
+/// Has the same keys for every table. Counts how often a table is asked for, and how often all are forgotten.
 #[derive(Debug, Default)]
 struct CountedTables {
     forgotten: Arc<AtomicUsize>,

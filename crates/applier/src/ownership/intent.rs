@@ -106,12 +106,8 @@ fn is_of_this_start(noted: Option<i64>, present: Option<i64>) -> bool {
 
 /// Returns the GTID of the channel's entry, if there is one.
 pub(crate) async fn begun(session: &mut Session, channel: &str) -> Result<Option<Gtid>> {
-    if !bookkeeping::has_table(session, TABLE).await? {
-        return Ok(None);
-    }
-    let query = format!("SELECT gtid FROM csa.statement WHERE channel={}", quote(channel));
-    let rows: Vec<String> = session.rows(&query).await?;
-    Ok(rows.first().and_then(|gtid| gtid.parse().ok()))
+    let entry = entry_if_any(session, channel).await?;
+    Ok(entry.and_then(|(gtid, _)| gtid.parse().ok()))
 }
 
 /// Removes the entry of a transaction that `source` does not have. An earlier channel of this name left it, and the first
@@ -126,10 +122,7 @@ pub(crate) async fn forget(session: &mut Session, channel: &str, source: &GtidSe
 /// Removes the entry of rows that failed half way before the channel's first checkpoint: the target was provisioned again
 /// since, or somebody has removed the checkpoint.
 pub(crate) async fn forget_failed(session: &mut Session, channel: &str) -> Result<()> {
-    if !bookkeeping::has_table(session, TABLE).await? {
-        return Ok(());
-    }
-    let Some((gtid, FAILED)) = entry(session, channel).await? else { return Ok(()) };
+    let Some((gtid, FAILED)) = entry_if_any(session, channel).await? else { return Ok(()) };
     warn!(
         channel,
         gtid,
@@ -185,9 +178,17 @@ async fn entry(session: &mut Session, channel: &str) -> Result<Option<(String, i
     Ok(rows.into_iter().next())
 }
 
+/// Returns the same, on a target that need not have the table.
+async fn entry_if_any(session: &mut Session, channel: &str) -> Result<Option<(String, i8)>> {
+    match bookkeeping::has_table(session, TABLE).await? {
+        true => entry(session, channel).await,
+        false => Ok(None),
+    }
+}
+
 /// Returns true if the transaction is known to have failed after a part of it.
 pub(crate) async fn has_failed(session: &mut Session, channel: &str, gtid: &str) -> Result<bool> {
-    let entry = entry(session, channel).await?;
+    let entry = entry_if_any(session, channel).await?;
     Ok(entry.is_some_and(|(known, executed)| known == gtid && executed == FAILED))
 }
 
@@ -201,10 +202,7 @@ pub(crate) async fn check_complete(
     channel: &str,
     executed: &GtidSet,
 ) -> Result<()> {
-    if !bookkeeping::has_table(session, TABLE).await? {
-        return Ok(());
-    }
-    let Some((gtid, state)) = entry(session, channel).await? else { return Ok(()) };
+    let Some((gtid, state)) = entry_if_any(session, channel).await? else { return Ok(()) };
     if !gtid.parse::<Gtid>().is_ok_and(|gtid| executed.contains(&gtid)) {
         return Ok(());
     }

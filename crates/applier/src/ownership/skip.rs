@@ -65,9 +65,7 @@ async fn pass_over_part(
     gtid: &Gtid,
     entry: &AuditEntry,
 ) -> Result<bool> {
-    // The table need not be there.
-    let is_begun = intent::begun(session, channel).await?.as_ref() == Some(gtid);
-    if !is_begun || !intent::has_failed(session, channel, &gtid.to_string()).await? {
+    if !intent::has_failed(session, channel, &gtid.to_string()).await? {
         return Ok(false);
     }
     let (insert, withdraw) = (entry.insert(), intent::withdraw(channel));

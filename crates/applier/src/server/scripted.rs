@@ -184,11 +184,7 @@ impl Connection {
             return state.lock_waits.iter().map(pair).collect();
         }
         if query.contains("FROM csa.statement") {
-            let is_whole = query.contains(" executed ");
-            let found = |(gtid, executed): &(String, i8)| match is_whole {
-                true => row(&[gtid, &executed.to_string()]),
-                false => row(&[gtid]),
-            };
+            let found = |(gtid, executed): &(String, i8)| row(&[gtid, &executed.to_string()]);
             return state.entry.iter().map(found).collect();
         }
         let Place { server, holder } = Scripted::place();
