@@ -160,6 +160,19 @@ pub(super) mod tests {
         }
     }
 
+    /// Returns the mark of a history that begins with the source's first transaction.
+    pub(in crate::archive) fn mark(history: &str) -> HistoryMark {
+        HistoryMark {
+            format: FORMAT,
+            channel: "shop".to_owned(),
+            history: history.to_owned(),
+            begins_after: GtidSet::new(),
+            written: String::new(),
+            reason: String::new(),
+            earlier: Vec::new(),
+        }
+    }
+
     const UUID: &str = "07070707-0707-0707-0707-070707070707";
 
     #[test]

@@ -238,8 +238,7 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
-    use crate::archive::index::FORMAT;
-    use crate::archive::index::tests::index;
+    use crate::archive::index::tests::{index, mark};
 
     fn text(intervals: &str) -> String {
         match intervals {
@@ -260,15 +259,7 @@ mod tests {
             ("second", "1-4", [("1-4", "5-6"), ("1-6", "7-8")]),
         ];
         for (name, begin, files) in histories {
-            let mark = HistoryMark {
-                format: FORMAT,
-                channel: "shop".to_owned(),
-                history: name.to_owned(),
-                begins_after: set(begin),
-                earlier: Vec::new(),
-                written: String::new(),
-                reason: String::new(),
-            };
+            let mark = HistoryMark { begins_after: set(begin), ..mark(name) };
             let history = archive.begin(&mark).await.expect("begun");
             for (number, (before, added)) in (1..).zip(files) {
                 let file = index(number, &text(before), &text(added));

@@ -140,7 +140,7 @@ mod tests {
     use object_store::throttle::{ThrottleConfig, ThrottledStore};
 
     use super::*;
-    use crate::archive::index::tests::index;
+    use crate::archive::index::tests::{index, mark};
     use crate::archive::index::{FORMAT, FileIndex};
 
     fn ended(before_last: GtidSet, archived: GtidSet) -> HistoryEnd {
@@ -214,15 +214,7 @@ mod tests {
         };
         let store = Arc::new(ThrottledStore::new(InMemory::new(), slow));
         let archive = Archive::over(store, "shop");
-        let mark = HistoryMark {
-            format: FORMAT,
-            channel: "shop".to_owned(),
-            history: "a".to_owned(),
-            begins_after: GtidSet::new(),
-            written: String::new(),
-            reason: String::new(),
-            earlier: Vec::new(),
-        };
+        let mark = mark("a");
         let history = archive.begin(&mark).await.expect("begun");
         history.publish(&index(1, &of("1-800"), &of("801-900"))).await.expect("published");
         let later = index(2, &of("1-900"), &of("901-950"));

@@ -124,13 +124,11 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use csa_provider::binlog::GtidSet;
     use object_store::memory::InMemory;
 
     use super::super::retention;
     use super::*;
-    use crate::archive::index::tests::index;
-    use crate::archive::index::{FORMAT, HistoryMark};
+    use crate::archive::index::tests::{index, mark};
     use crate::archive::store::ArchivedHistory;
     use crate::host::micros_of;
 
@@ -139,16 +137,7 @@ mod tests {
     }
 
     async fn begin(archive: &Archive, history: &str) -> ArchivedHistory {
-        let mark = HistoryMark {
-            format: FORMAT,
-            channel: "shop".to_owned(),
-            history: history.to_owned(),
-            begins_after: GtidSet::new(),
-            written: String::new(),
-            reason: String::new(),
-            earlier: Vec::new(),
-        };
-        archive.begin(&mark).await.expect("begun")
+        archive.begin(&mark(history)).await.expect("begun")
     }
 
     /// Returns the histories that a daemon finds which wrote `written` last; `None` if it waits for a mount.

@@ -163,8 +163,8 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
-    use crate::archive::index::tests::index;
-    use crate::archive::index::{Compression, FORMAT, HistoryMark};
+    use crate::archive::index::Compression;
+    use crate::archive::index::tests::{index, mark};
     use crate::archive::store::Archive;
     use crate::archive::upload::part::{Made, PartMaker};
 
@@ -218,16 +218,7 @@ mod tests {
     /// Returns an archive of ten transactions, the last four of them in the last file.
     async fn archived() -> (ArchivedHistory, HistoryEnd) {
         let archive = Archive::over(Arc::new(InMemory::new()), "shop");
-        let mark = HistoryMark {
-            format: FORMAT,
-            channel: "shop".to_owned(),
-            history: "a".to_owned(),
-            begins_after: GtidSet::new(),
-            written: String::new(),
-            reason: String::new(),
-            earlier: Vec::new(),
-        };
-        let history = archive.begin(&mark).await.expect("begun");
+        let history = archive.begin(&mark("a")).await.expect("begun");
         let (relay, mut inlet) = store(0, 0);
         receive(&mut inlet, 1..=10, u64::MAX).await;
         let mut maker = PartMaker::new(relay.reader(set(1, 6)), Compression::None, u64::MAX);

@@ -142,22 +142,11 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
-    use crate::archive::index::FORMAT;
-    use crate::archive::index::HistoryMark;
-    use crate::archive::index::tests::index;
+    use crate::archive::index::tests::{index, mark};
     use crate::archive::store::Archive;
 
     async fn begun(archive: &Archive, history: &str) -> ArchivedHistory {
-        let mark = HistoryMark {
-            format: FORMAT,
-            channel: "shop".to_owned(),
-            history: history.to_owned(),
-            begins_after: GtidSet::new(),
-            written: String::new(),
-            reason: String::new(),
-            earlier: Vec::new(),
-        };
-        archive.begin(&mark).await.expect("begun")
+        archive.begin(&mark(history)).await.expect("begun")
     }
 
     #[tokio::test]
