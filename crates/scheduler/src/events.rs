@@ -1,6 +1,7 @@
 //! The events of a relayed transaction, decompressed, and the bytes they take.
 
 use csa_provider::binlog::{EventType, Gtid, PayloadEvents, RawEvent, TransactionPayload};
+use csa_relaystore::disk::in_place;
 use csa_relaystore::read::RelayedTransaction;
 
 use crate::error::{Error, Result};
@@ -18,15 +19,18 @@ pub fn decompressed_bytes(relayed: &RelayedTransaction) -> Result<(u64, u64)> {
 /// Returns the bytes that a transaction takes while it is read piece by piece: those held of it as received,
 /// and its largest event once decompressed. That is known only by decompressing all of it, once more than
 /// admission and execution do. A guess would be all of its bytes, which may be more than the memory's limit. Then
-/// such a transaction would have the memory of the whole channel for itself.
+/// such a transaction would have the memory of the whole channel for itself. The result is
+/// too small where `is_wanted` ended the search.
 ///
 /// # Errors
 /// [`Error::Unreadable`] when the bytes can't be read back.
-pub fn bytes_at_a_time(relayed: &RelayedTransaction) -> Result<u64> {
+pub fn bytes_at_a_time(relayed: &RelayedTransaction, is_wanted: impl Fn() -> bool) -> Result<u64> {
     let gtid = &relayed.header.gtid;
     let held = relayed.bytes_at_a_time().map_err(|error| unreadable(gtid, error))?;
     let largest = match payload(relayed)? {
-        Some(payload) => payload.largest_event().map_err(|error| unreadable(gtid, error))?,
+        // Seconds of computing for a large one.
+        Some(payload) => in_place(|| payload.largest_event(is_wanted))
+            .map_err(|error| unreadable(gtid, error))?,
         None => 0,
     };
     Ok(held.saturating_add(largest))
@@ -89,4 +93,44 @@ pub(crate) fn unreadable(
     source: impl std::error::Error + Send + Sync + 'static,
 ) -> Error {
     Error::Unreadable { gtid: gtid.clone(), source: Box::new(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    use csa_provider::binlog::{ChecksumAlgorithm, EventHeader};
+    use csa_provider::test_util::{event, event_bytes, format_description};
+    use csa_relaystore::test_util::relayed_events;
+
+    use super::*;
+
+    /// Returns a transaction of one payload with these bodies of events, which are not compressed.
+    fn transaction(bodies: &[&[u8]]) -> RelayedTransaction {
+        let bytes = |body: &&[u8]| {
+            event_bytes(EventType::ROWS_QUERY, body, ChecksumAlgorithm::Off).to_vec()
+        };
+        let inner: Vec<u8> = bodies.iter().flat_map(bytes).collect();
+        let mut body = vec![2, 3, 252, 255, 0, 1, 9, 254];
+        body.extend((inner.len() as u64).to_le_bytes());
+        body.push(0);
+        body.extend(inner);
+        let payload = event(EventType::TRANSACTION_PAYLOAD, &body);
+        relayed_events(1, &Arc::new(format_description()), &[payload])
+    }
+
+    /// The measuring waits for another task of the only thread.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn other_tasks_go_on_while_a_transaction_is_measured() {
+        let relayed = transaction(&[&[1; 10], &[1; 1_000]]);
+        let first = relayed.event_bytes + 10 + EventHeader::LEN as u64;
+        let measuring = tokio::spawn(async move {
+            let (sender, receiver) = mpsc::channel();
+            tokio::spawn(async move { sender.send(()).expect("somebody waits") });
+            // The second look finds the sender gone.
+            bytes_at_a_time(&relayed, || receiver.recv_timeout(Duration::from_secs(20)).is_ok())
+        });
+        assert_eq!(measuring.await.expect("no panic").expect("readable"), first);
+    }
 }

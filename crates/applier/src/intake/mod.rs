@@ -165,7 +165,8 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                     Hand::Read(relayed, since)
                 }
                 (Step::Measure, Hand::Read(relayed, _)) => {
-                    match Room::of(&relayed, limit, ApplierOptions::STATEMENT_BYTES as u64) {
+                    let statement = ApplierOptions::STATEMENT_BYTES as u64;
+                    match Room::of(&relayed, limit, statement, || !self.is_stopped()) {
                         Err(_) if relayed.is_cut_off() => self.take_back(),
                         room => Hand::Measured(relayed, room?),
                     }
@@ -270,10 +271,13 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
         ended - begun
     }
 
+    fn is_stopped(&self) -> bool {
+        self.end.is_cancelled() || self.sender.is_closed()
+    }
+
     /// Everything that the next step depends on; no question is asked needlessly.
     fn seen(&mut self, hand: &Hand, future: &mut FutureCommits) -> Seen {
-        let stopped = self.end.is_cancelled() || self.sender.is_closed();
-        let mut seen = Seen { stopped, ..Seen::default() };
+        let mut seen = Seen { stopped: self.is_stopped(), ..Seen::default() };
         match hand {
             Hand::Read(relayed, since) => {
                 seen.delay = *self.delay.borrow_and_update();

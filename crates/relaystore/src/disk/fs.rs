@@ -220,8 +220,8 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Runs what may wait for the disk. On a thread of a runtime that has several, another one takes over its tasks
-/// meanwhile.
+/// Runs what may wait for the disk, or compute for long. On a thread of a runtime that has several, another one
+/// takes over its tasks meanwhile.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => block_in_place(work),

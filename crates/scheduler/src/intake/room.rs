@@ -27,8 +27,8 @@ pub struct Room {
 
 impl Room {
     /// Computes the room that a transaction needs; at most `statement_bytes` of events are sent to
-    /// the target at once. A streamed transaction is opened once more to find its largest event;
-    /// reading it blocks on the disk.
+    /// the target at once. A streamed transaction is opened once more to find its largest event, as long as
+    /// that `is_wanted`; reading it blocks on the disk.
     ///
     /// # Errors
     /// [`crate::error::Error::Unreadable`] if the bytes can't be read back.
@@ -36,6 +36,7 @@ impl Room {
         relayed: &RelayedTransaction,
         inline_limit: u64,
         statement_bytes: u64,
+        is_wanted: impl Fn() -> bool,
     ) -> Result<Self> {
         match relayed.body {
             TransactionBody::Whole(_) => {
@@ -45,17 +46,18 @@ impl Room {
                 {
                     return Ok(room);
                 }
-                let largest = bytes_at_a_time(relayed)?.saturating_sub(received);
+                let largest = bytes_at_a_time(relayed, is_wanted)?.saturating_sub(received);
                 Ok(Self::streamed(received, largest, statement_bytes))
             }
             // A piece is one event, of up to a gigabyte.
             TransactionBody::Streamed(_) => {
-                Ok(Self::streamed(0, bytes_at_a_time(relayed)?, statement_bytes))
+                Ok(Self::streamed(0, bytes_at_a_time(relayed, is_wanted)?, statement_bytes))
             }
             // Larger pieces may follow. Room for them costs nobody anything: nothing is received
             // after it, and it begins when everything before it is committed.
             TransactionBody::Followed(_, ref followed) => {
-                let largest = bytes_at_a_time(relayed)?.max(inline_limit / FOLLOWED_PART);
+                let largest =
+                    bytes_at_a_time(relayed, is_wanted)?.max(inline_limit / FOLLOWED_PART);
                 followed.limit_frames(largest.max(statement_bytes));
                 Ok(Self::streamed(0, largest, statement_bytes))
             }

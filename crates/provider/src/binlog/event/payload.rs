@@ -89,14 +89,17 @@ impl TransactionPayload {
     }
 
     /// Returns the bytes of the largest event inside, which is the memory for reading it event by
-    /// event. Decompresses everything, and keeps nothing.
+    /// event. Decompresses everything, and keeps nothing. It asks before each event whether anybody still
+    /// wants to know.
     ///
     /// # Errors
     /// Those of reading the events.
-    pub fn largest_event(&self) -> Result<u64, EventError> {
+    pub fn largest_event(&self, is_wanted: impl Fn() -> bool) -> Result<u64, EventError> {
         let mut events = self.clone().into_events();
         let mut largest = 0;
-        while let Some((_, size)) = events.next_header()? {
+        while is_wanted()
+            && let Some((_, size)) = events.next_header()?
+        {
             events.inside.skip(size - EventHeader::LEN as u64)?;
             largest = largest.max(size);
         }

@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use bytes::Bytes;
 
 use super::*;
@@ -113,7 +115,7 @@ fn payloads_of_any_size_are_read_alike() {
             let payload = TransactionPayload::parse(&payload_event(inner, declared)).unwrap();
             let lengths =
                 payload.clone().into_events().map(|event| event.map(|event| event.len() as u64));
-            (lengths.collect::<Vec<_>>(), payload.largest_event())
+            (lengths.collect::<Vec<_>>(), payload.largest_event(|| true))
         };
         let (events, largest) = read(&inner, exact);
         assert_eq!(events.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [size; 3]);
@@ -148,11 +150,15 @@ fn the_largest_event_of_a_payload_is_found() {
         .collect();
     let parse = |declared| TransactionPayload::parse(&payload_event(&inner, declared)).unwrap();
     let payload = parse(inner.len() as u64);
-    assert_eq!(payload.largest_event().unwrap(), (3 << 20) + EventHeader::LEN as u64);
+    assert_eq!(payload.largest_event(|| true).unwrap(), (3 << 20) + EventHeader::LEN as u64);
+    let looks = Cell::new(0);
+    let is_wanted = || looks.replace(looks.get() + 1) < 1;
+    let first = payload.largest_event(is_wanted).unwrap();
+    assert_eq!((first, looks.get()), (10 + EventHeader::LEN as u64, 2), "it reads on for nobody");
     let lengths = payload.into_events().map(|event| event.unwrap().body().len());
     assert_eq!(lengths.collect::<Vec<_>>(), bodies);
-    assert!(parse(inner.len() as u64 - 29).largest_event().is_err());
-    assert!(parse(inner.len() as u64 + 29).largest_event().is_err());
+    assert!(parse(inner.len() as u64 - 29).largest_event(|| true).is_err());
+    assert!(parse(inner.len() as u64 + 29).largest_event(|| true).is_err());
 }
 
 /// A few bytes on the wire that claim a length that would take all memory.
@@ -167,11 +173,12 @@ fn an_embedded_event_has_at_most_1_gib_and_takes_what_really_comes() {
     for size in [u32::MAX, (1 << 30) + 1] {
         let error = claiming(size).into_events().next().unwrap().expect_err("too long");
         assert!(matches!(error, EventError::EmbeddedTooLong(_)), "{error}");
-        assert!(matches!(claiming(size).largest_event(), Err(EventError::EmbeddedTooLong(_))));
+        let largest = claiming(size).largest_event(|| true);
+        assert!(matches!(largest, Err(EventError::EmbeddedTooLong(_))));
     }
     let error = claiming(1 << 30).into_events().next().unwrap().expect_err("nothing comes");
     assert!(matches!(error, EventError::Decompress(_)), "{error}");
-    assert!(claiming(1 << 30).largest_event().is_err());
+    assert!(claiming(1 << 30).largest_event(|| true).is_err());
 }
 
 /// Every parser, with every single byte damaged: an error or a value, never a panic.
