@@ -12,6 +12,9 @@ const VARCHAR: u8 = 15;
 const VARCHAR_MAX: usize = 0xffff;
 const BIT: u8 = 16;
 const STRING: u8 = 254;
+/// Conditions for the partial changes of a row: a few changes may be as large as they are, many take no more than this.
+const CONDITION_BYTES: usize = 16 << 20;
+const DIFFS_OF_ANY_SIZE: usize = 16;
 
 /// Appends an expression for a whole document; `compared`: in a place where the server does not read
 /// text as JSON on its own.
@@ -176,28 +179,29 @@ pub(super) fn push_diffs(
     diffs: &[JsonDiff<'_>],
     out: &mut Vec<u8>,
 ) -> Result<(), String> {
-    let Some((last, before)) = diffs.split_last() else {
-        out.extend_from_slice(column.as_bytes());
-        return Ok(());
-    };
-    let function = match last.operation {
-        JsonOperation::Replace => "JSON_REPLACE(",
-        JsonOperation::Insert if array_of(last).is_some() => "JSON_ARRAY_INSERT(",
-        JsonOperation::Insert => "JSON_INSERT(",
-        JsonOperation::Remove => "JSON_REMOVE(",
-    };
-    out.extend_from_slice(function.as_bytes());
-    push_diffs(column, before, out)?;
-    out.push(b',');
-    push_quoted(last.path, out);
-    if let Some(value) = &last.value {
-        out.push(b',');
-        match value {
-            JsonValue::Array(_) | JsonValue::Object(_) => push_document(value, true, out)?,
-            _ => push_expression(value, out)?,
-        }
+    // The last change is the outermost function.
+    for diff in diffs.iter().rev() {
+        let function = match diff.operation {
+            JsonOperation::Replace => "JSON_REPLACE(",
+            JsonOperation::Insert if array_of(diff).is_some() => "JSON_ARRAY_INSERT(",
+            JsonOperation::Insert => "JSON_INSERT(",
+            JsonOperation::Remove => "JSON_REMOVE(",
+        };
+        out.extend_from_slice(function.as_bytes());
     }
-    out.push(b')');
+    out.extend_from_slice(column.as_bytes());
+    for diff in diffs {
+        out.push(b',');
+        push_quoted(diff.path, out);
+        if let Some(value) = &diff.value {
+            out.push(b',');
+            match value {
+                JsonValue::Array(_) | JsonValue::Object(_) => push_document(value, true, out)?,
+                _ => push_expression(value, out)?,
+            }
+        }
+        out.push(b')');
+    }
     Ok(())
 }
 
@@ -205,13 +209,20 @@ pub(super) fn push_diffs(
 /// functions silently do nothing where a path does not exist.
 ///
 /// # Errors
-/// As [`push_diffs`].
+/// As [`push_diffs`], and too many changes: each condition repeats all changes before it.
 pub(super) fn push_diff_conditions(
     column: &str,
     diffs: &[JsonDiff<'_>],
     out: &mut Vec<u8>,
 ) -> Result<(), String> {
     for (index, diff) in diffs.iter().enumerate() {
+        if index >= DIFFS_OF_ANY_SIZE && out.len() > CONDITION_BYTES {
+            return Err(format!(
+                "{} partial changes of a JSON document need too much SQL; set executor = \"row-image\", where the \
+                 target permits it",
+                diffs.len()
+            ));
+        }
         let before = diffs.get(..index).unwrap_or_default();
         let after = diffs.get(..=index).unwrap_or_default();
         match array_of(diff) {
@@ -319,13 +330,16 @@ mod tests {
         assert_eq!(text, r#"'{"a\\n": [1, 1.0], "b": "\\u0001\\t"}'"#);
     }
 
+    fn diff<'a>(
+        operation: JsonOperation,
+        path: &'a str,
+        value: Option<JsonValue<'a>>,
+    ) -> JsonDiff<'a> {
+        JsonDiff { operation, path: path.as_bytes(), value }
+    }
+
     #[test]
     fn changes_are_nested_and_each_must_find_its_place() {
-        let diff = |operation, path: &'static str, value| JsonDiff {
-            operation,
-            path: path.as_bytes(),
-            value,
-        };
         let diffs = [
             diff(JsonOperation::Replace, "$.a", Some(JsonValue::Int(1))),
             diff(JsonOperation::Insert, "$.b[0]", Some(JsonValue::String(b"x"))),
@@ -348,5 +362,30 @@ mod tests {
                  AND JSON_CONTAINS_PATH({inserted},'one','$.c')=1"
             )
         );
+    }
+
+    /// The stack is too small for a function that calls itself for each change.
+    #[test]
+    fn a_row_makes_only_so_much_text_of_many_changes() {
+        let make = || {
+            let removed = |_| diff(JsonOperation::Remove, "$[0]", None);
+            let diffs: Vec<_> = (0..100_000).map(removed).collect();
+            let mut out = Vec::new();
+            push_diffs("`j`", &diffs, &mut out).expect("known");
+            assert!(out.len() < 25 * diffs.len(), "{}", out.len());
+            let mut conditions = Vec::new();
+            let refused = push_diff_conditions("`j`", &diffs, &mut conditions);
+            assert!(refused.is_err_and(|why| why.contains("100000 partial changes")));
+            assert!(conditions.len() < CONDITION_BYTES + out.len());
+            assert!(push_diff_conditions("`j`", &diffs[..500], &mut Vec::new()).is_ok());
+        };
+        let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(make);
+        thread.expect("a thread").join().expect("enough stack");
+        let text = vec![b'x'; CONDITION_BYTES / 32];
+        let large = |_| diff(JsonOperation::Replace, "$.a", Some(JsonValue::String(&text)));
+        let diffs: Vec<_> = (0..DIFFS_OF_ANY_SIZE).map(large).collect();
+        let mut conditions = Vec::new();
+        push_diff_conditions("`j`", &diffs, &mut conditions).expect("they are few");
+        assert!(conditions.len() > CONDITION_BYTES);
     }
 }
