@@ -126,8 +126,7 @@ enum Fit {
 }
 
 impl<'a> Stage<'a> {
-    /// Makes an empty stage that writes these `columns`, with memory for `rows`. Memory is reserved
-    /// for `rows`.
+    /// Makes an empty stage that writes these `columns`, with memory for `rows`.
     pub(super) fn new(rows: usize, columns: RowImageColumns) -> Self {
         let mut stage = Self { columns, entries: Vec::new(), keys: KeyMap::default() };
         stage.entries.reserve(rows);
@@ -141,8 +140,11 @@ impl<'a> Stage<'a> {
     }
 
     pub(super) fn clear(&mut self) {
+        let used = self.keys.len();
         self.entries.clear();
         self.keys.clear();
+        // A map is read and cleared in the time that its memory takes, and the next stage may be as small.
+        self.keys.shrink_to(8 * used);
     }
 
     /// Takes a row's change; returns `false` and takes nothing if it conflicts with the stage.
@@ -476,5 +478,18 @@ impl<'a> Bucket<'a> {
             columns: (!block.full).then(|| columns(block)),
             is_undone: self.is_undone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_stage_leaves_no_memory_for_a_large_one() {
+        let mut stage = Stage::new(100_000, RowImageColumns::Full);
+        stage.keys.insert(1, KeyRows::default());
+        stage.clear();
+        assert!(stage.keys.capacity() < 100);
     }
 }
