@@ -30,6 +30,9 @@ impl SharingGroups {
     }
 }
 
+/// Keys for which an empty map keeps memory, whatever the last groups had.
+const KEPT_KEYS: usize = 8192;
+
 /// The last groups that used a key, 0 for none. A writer has waited for every use before it, so a
 /// group's own write hides no other.
 #[derive(Debug, Clone, Copy, Default)]
@@ -153,9 +156,11 @@ impl Conflicts {
     pub(crate) fn forget(&mut self, low_water: u64) {
         self.low_water = low_water;
         if self.old_last <= low_water {
-            // Everything in `old` is committed. The cleared map keeps its memory for new keys.
+            // Everything in `old` is committed. The cleared map keeps its memory for new keys, but not all that
+            // one large transaction took.
             std::mem::swap(&mut self.old, &mut self.young);
             self.young.clear();
+            self.young.shrink_to(KEPT_KEYS.max(8 * self.old.len()));
             self.old_last = self.last;
         }
         // Tables have no generations: they are few, and go when nothing is in flight.
@@ -205,5 +210,19 @@ mod tests {
         let rows = |key| changes(TableUse::Rows(table), &[(key, KeyRole::Kept)]);
         let whole = changes(TableUse::Whole(table), &[]);
         assert_eq!(dependency(&rows(1), &rows(2), &whole), 5);
+    }
+
+    #[test]
+    fn memory_for_the_keys_of_a_large_group_is_given_back() {
+        let mut conflicts = Conflicts::default();
+        let mut capacities = Vec::new();
+        for (sequence, count) in (1..).zip([1, 500_000, 1, 1]) {
+            let keys: Vec<_> = (0..count).map(|key| (key, KeyRole::Kept)).collect();
+            conflicts.add(Some(&changes(TableUse::Rows(TableId(1)), &keys)), sequence);
+            conflicts.forget(sequence - 1);
+            capacities.push(conflicts.young.capacity() + conflicts.old.capacity());
+        }
+        assert!(capacities[1] >= 500_000, "they are not committed: {capacities:?}");
+        assert!(capacities[3] < 4 * KEPT_KEYS, "{capacities:?}");
     }
 }
