@@ -75,7 +75,7 @@ pub(crate) fn bytes_of(gno: u64, sizes: &[usize]) -> Vec<u8> {
 }
 
 /// Writes the transactions, closes the store, and leaves its files.
-async fn filled(directory: &Path, transactions: &[(u64, Vec<usize>)]) {
+pub(crate) async fn filled(directory: &Path, transactions: &[(u64, Vec<usize>)]) {
     let (store, _) = RelayStore::open(options(directory), &GtidSet::new()).expect("opens");
     let mut inlet = store.inlet().expect("a thread");
     write(&mut inlet, transactions.to_vec()).await;

@@ -228,7 +228,11 @@ impl RelayReader {
         let mut runs = vec![frame.slice(events_at..)];
         let mut event_bytes = (first.body_len - first.metadata_len) as u64;
         while !last {
-            let inline = !skip && event_bytes <= self.inline_limit;
+            // Nothing is read of a frame that does not fit: it may have a gigabyte.
+            let inline = !skip && event_bytes <= self.inline_limit && {
+                let next = self.frame_header(start, MOST_AHEAD)?;
+                event_bytes + next.body_len as u64 <= self.inline_limit
+            };
             let (next, run) = if inline {
                 let (next, frame) = self.frame(start)?;
                 (next, Some(frame.slice(FRAME_HEADER_LEN..)))

@@ -3,7 +3,7 @@ use csa_provider::source::{Placement, TransactionSink as _};
 use super::*;
 use crate::disk::{MemoryFs, RelayStoreOptions, SyncPolicy};
 use crate::opening::RelayStore;
-use crate::tests::{format_event, transaction};
+use crate::tests::{filled, format_event, reopen, transaction};
 
 #[tokio::test(start_paused = true)]
 async fn a_segment_that_is_purged_between_two_looks_is_passed() {
@@ -31,4 +31,21 @@ async fn a_segment_that_is_purged_between_two_looks_is_passed() {
     assert_eq!(relayed.header.gtid.gno, 1);
     drop(inlet);
     writing.await.expect("no panic");
+}
+
+/// The event is damaged on the disk, which whoever reads it sees.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_does_not_fit_is_not_read() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    filled(directory.path(), &[(1, vec![3 << 20])]).await;
+    let (store, _) = reopen(directory.path(), &GtidSet::new());
+    let path = directory.path().join("segment-0000000000000001.relay");
+    let mut bytes = std::fs::read(&path).expect("readable");
+    bytes[2 << 20] ^= 1;
+    std::fs::write(&path, bytes).expect("writable");
+    let mut reader = store.reader(GtidSet::new());
+    reader.set_inline_limit(1000);
+    let relayed = reader.next_now().expect("it is not read").expect("a transaction");
+    assert!(matches!(relayed.body, TransactionBody::Streamed(_)));
+    assert!(relayed.events().any(|event| event.is_err()));
 }
