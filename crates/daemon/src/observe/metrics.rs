@@ -335,7 +335,7 @@ impl Scrape {
             ),
             (
                 "csa_applier_returned_left_out_total",
-                "Transactions of the target's own server that came back and were left out.",
+                "Transactions that came back to the target and were left out.",
                 |v| v.applier.returned_left_out_total,
             ),
             ("csa_applier_skipped_total", "Transactions that an operator skipped.", |v| {
