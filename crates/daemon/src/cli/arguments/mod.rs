@@ -100,7 +100,7 @@ pub(crate) enum Command {
     #[command(after_help = examples::CHECK)]
     Check(CheckArguments),
     /// Make the empty target of a channel a copy of its source: definitions, rows, indexes, programs, and the
-    /// checkpoint from which the daemon follows the source. Nothing is locked there.
+    /// checkpoint from which the daemon follows the source. The source is not locked.
     #[command(after_help = examples::COPY)]
     Copy(CopyArguments),
     /// Compare source and target of one channel or of all, while both are in use: exit code 0
