@@ -188,7 +188,7 @@ async fn incidents_outlive_the_daemon() {
     daemon.start_again();
     daemon.wait_drained(&source, &target, DRAIN).await;
     assert_eq!(incidents(), Value::Array(Vec::new()));
-    assert!(daemon.log_tail().contains("some incidents of earlier are not shown"));
+    assert!(daemon.log_tail().contains("some earlier incidents are not shown"));
     daemon.commanded(&["pause"]);
     eventually("it is replaced", DRAIN, async || {
         fs::read_to_string(&kept).is_ok_and(|text| text.contains("\"state\":\"paused\""))

@@ -140,8 +140,8 @@ fn hunts_are_those_of_the_document() {
     }
 }
 
-/// `CSA_SIM_STARTS=N` hunts from N first seeds, and prints the median and the most seeds that it took. `CSA_SIM_BUG` names
-/// those to hunt, also of the nightly ones, and `CSA_SIM_FIRST` their first seed.
+/// `CSA_SIM_STARTS=N` hunts from N first seeds, and prints how many seeds each hunt took, the fewest first. `CSA_SIM_BUG`
+/// names those to hunt, also of the nightly ones, and `CSA_SIM_FIRST` their first seed.
 #[test]
 #[ignore = "slow"]
 fn every_planted_bug_is_found() {

@@ -74,7 +74,7 @@ pub struct ApplierView {
     pub accounts_left_out_total: u64,
     /// Statements about schema csa that were not applied.
     pub own_left_out_total: u64,
-    /// Transactions of the target's own server that came back and were not applied again.
+    /// Transactions that came back to the target and were not applied again.
     pub returned_left_out_total: u64,
     pub retries_total: u64,
     /// Groups that gave up their locks to an earlier one.

@@ -319,7 +319,7 @@ fn too_large_for_group() -> Error {
 
 fn not_whole(group: &Group, error: &Error) -> Error {
     let gtid = group.span().0.to_string();
-    info!(sequence = group.sequence.get(), %gtid, %error, "rolled back: its end has not come");
+    info!(sequence = group.sequence.get(), %gtid, %error, "rolled back: its end has not arrived");
     Error::NotWhole { gtid, why: error.to_string() }
 }
 

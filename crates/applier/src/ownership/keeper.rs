@@ -183,7 +183,7 @@ impl Keeper {
             match self.control.follow(server).await {
                 Err(error) if error.is_passing() => self.let_pass(&mut conflicts).await?,
                 Ok(()) => {
-                    info!(%server, "transactions of another server come, recorded in csa.channel");
+                    info!(%server, "transactions of another server arrive; it is recorded in csa.channel");
                     return Ok(());
                 }
                 other => return other,

@@ -204,7 +204,7 @@ fn left_out(applier: &ApplierView) -> Option<String> {
     let kinds = [
         (applier.accounts_left_out_total, "with account management, which --accounts applies"),
         (applier.own_left_out_total, "about schema csa"),
-        (applier.returned_left_out_total, "of the target's own server"),
+        (applier.returned_left_out_total, "that came back to the target"),
     ];
     let counts: Vec<_> = kinds
         .into_iter()
@@ -290,7 +290,7 @@ mod tests {
         };
         let said = left_out(&applier).expect("three");
         assert!(said.starts_with("2 transactions with account management"), "{said}");
-        assert!(said.ends_with("; 1 transaction of the target's own server"), "{said}");
+        assert!(said.ends_with("; 1 transaction that came back to the target"), "{said}");
     }
 
     #[test]

@@ -99,8 +99,7 @@ fn ask(client: &Client) -> Result<(String, StatusView), Failure> {
     Ok((text, view))
 }
 
-/// Returns the JSON of `/status` with the chosen channels alone, and all that a newer daemon says
-/// of them.
+/// Returns the JSON of `/status` with only the chosen channels, and with fields that only a newer daemon knows.
 fn only(text: &str, is_chosen: &dyn Fn(&str) -> bool) -> serde_json::Result<String> {
     let mut status: Value = read(text)?;
     if let Some(channels) = status.get_mut("channels").and_then(Value::as_array_mut) {

@@ -138,7 +138,7 @@ pub(super) struct ChannelConfig {
     )]
     pub(super) name: String,
     /// Wait while another daemon has the channel on the target, and take it over when that one stops, dies,
-    /// hangs or loses the target. To be set by all daemons of the channel, each on its own host.
+    /// hangs or loses the target. Set it in all daemons of the channel, each on its own host.
     #[serde(default)]
     pub(super) standby: bool,
     /// Server whose transactions are received.
@@ -338,8 +338,8 @@ server!(TargetConfig, "target", {
     /// Account with the privileges of config/grants-target.sql.
     #[schemars(example = &"csa")]
     pub(super) user: String,
-    /// Every time this long without an answer, and the first time after 10 s, the daemon asks the target over
-    /// another connection whether it still executes the statement.
+    /// Interval at which the daemon asks the target, over another connection, whether it still executes a statement
+    /// that has no answer. It asks for the first time after 10 s, or earlier if the interval is shorter.
     #[serde(default = "seconds::<30>")]
     #[schemars(extend("x-at-least" = "1s"))]
     pub(super) net_timeout: Duration,

@@ -45,7 +45,7 @@ impl Mover<'_> {
             let closed = self.fence.set(&mut self.to, ServerAccess::Following).await;
             closed.map_err(|error| Failure::Runtime(error.text))?;
             let to = self.to.address();
-            self.daemon.tell(&format!("{to} takes writes of channels alone from now on"));
+            self.daemon.tell(&format!("{to} takes writes from channels only from now on"));
         }
         let mut last = String::new();
         while self.waits_for_channels() {

@@ -147,7 +147,7 @@ pub(crate) const fn said(access: Option<ServerAccess>) -> &'static str {
     match access {
         None => "does not answer",
         Some(ServerAccess::Open) => "takes writes of applications",
-        Some(ServerAccess::Following) => "takes writes of channels alone",
+        Some(ServerAccess::Following) => "takes writes from channels only",
         Some(ServerAccess::Closed) => "takes no writes",
     }
 }

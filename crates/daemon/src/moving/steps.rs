@@ -267,7 +267,7 @@ impl Mover<'_> {
             self.call(program).await?;
         }
         let seconds = now_micros().saturating_sub(self.journal.begun_at) as f64 / 1e6;
-        self.daemon.tell(&format!("handed over {seconds:.2} s after the begin of the move"));
+        self.daemon.tell(&format!("handed over {seconds:.2} s after the start of the move"));
         Ok(())
     }
 

@@ -231,7 +231,7 @@ impl Scrape {
             ),
             (
                 "csa_relaystore_min_free_disk_bytes",
-                "Reception waits while fewer bytes are free.",
+                "Free bytes on disk below which reception waits.",
                 |v| Some(v.relay.min_free_disk_bytes),
             ),
             ("csa_relaystore_waiting", "1 while reception waits for space.", |v| {
@@ -317,9 +317,11 @@ impl Scrape {
                 "Source transactions committed on the target.",
                 |v| v.applied_transactions_total,
             ),
-            ("csa_applier_groups_total", "Target transactions that committed them.", |v| {
-                v.applied_groups_total
-            }),
+            (
+                "csa_applier_groups_total",
+                "Target transactions that committed source transactions.",
+                |v| v.applied_groups_total,
+            ),
             ("csa_applier_statements_total", "Statements executed that commit implicitly.", |v| {
                 v.applied_statements_total
             }),
@@ -335,7 +337,7 @@ impl Scrape {
             ),
             (
                 "csa_applier_returned_left_out_total",
-                "Transactions of the target's own server that came back and were left out.",
+                "Transactions that came back to the target and were left out.",
                 |v| v.applier.returned_left_out_total,
             ),
             ("csa_applier_skipped_total", "Transactions that an operator skipped.", |v| {

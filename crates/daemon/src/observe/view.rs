@@ -299,7 +299,7 @@ pub(crate) struct ApplierView {
     pub(crate) accounts_left_out_total: u64,
     /// Statements about schema csa that were not applied.
     pub(crate) own_left_out_total: u64,
-    /// Transactions of the target's own server that came back and were not applied again.
+    /// Transactions that came back to the target and were not applied again.
     #[serde(default)]
     pub(crate) returned_left_out_total: u64,
     /// Transactions that an operator skipped.

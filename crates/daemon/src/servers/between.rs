@@ -113,8 +113,8 @@ fn judge(
         .fix(Place::Operator, "nothing, if it is a mapped port of one server"),
         None if is_renumbered => Finding::warning(
             check,
-            "what answers there numbers its connections in another way than the server: a router or a proxy is \
-             between, and may lead to another server at any time",
+            "the server there numbers its connections differently from the greeting: a router or a proxy is \
+             in between, and may lead to another server at any time",
         )
         .fix(Place::Configuration, discover)
         .fix(Place::Operator, "nothing, if it always leads to one server"),

@@ -332,7 +332,7 @@ impl Context<'_> {
         });
         let differ: Vec<_> = differ.collect();
         let Some((first, _, wanted)) = differ.first() else {
-            return Finding::ok(CHECK, "have the same default collations on both sides");
+            return Finding::ok(CHECK, "schemas have the same default collations on both sides");
         };
         let names: Vec<String> = differ
             .iter()

@@ -41,7 +41,7 @@ fn primary_key(target: &ServerFacts, source: Option<&ServerFacts>) -> Finding {
     let demanded = target.is_on("sql_require_primary_key");
     let also_there = source.is_some_and(|source| source.is_on("sql_require_primary_key"));
     if !demanded || also_there || target.grants.has_any(&may_set) {
-        return Finding::ok(CHECK, "as on the source, for what is replicated");
+        return Finding::ok(CHECK, "it is as on the source, for what is replicated");
     }
     Finding::warning(CHECK, "ON, but OFF on the source: a CREATE TABLE without a key will fail")
         .fix(Place::Target, target.grant(&["SESSION_VARIABLES_ADMIN"]))

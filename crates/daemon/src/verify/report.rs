@@ -11,8 +11,8 @@ use super::scope::TablePair;
 use super::table_name::TableName;
 
 /// Why rows that differ in JSON stay so, and what helps. The rows are the subject.
-pub(crate) const BEYOND_COPIES: &str = "can't be copied: the JSON has types that its text has not (such as DECIMAL); \
-     use a clone, or change the values on the source";
+pub(crate) const BEYOND_COPIES: &str = "can't be copied: the JSON has types that JSON text can't express \
+     (such as DECIMAL); use a clone, or change the values on the source";
 
 /// A whole run.
 #[derive(Debug, Clone, Default, Serialize)]

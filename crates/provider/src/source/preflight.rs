@@ -17,7 +17,7 @@ pub struct SourceFacts {
     pub server_uuid: String,
     pub gtid_executed: GtidSet,
     pub gtid_purged: GtidSet,
-    /// The source holds nobody's tables, as far as an account that sees all of them can tell.
+    /// The source has no tables of users, as far as an account that sees all tables can tell.
     pub is_without_tables: bool,
     /// Names of schemas and tables are the same in any case; `None` if that is not known.
     pub folds_case: Option<bool>,
@@ -216,7 +216,7 @@ async fn inspect(
     if let Some(group) = &options.group {
         let why = match &server.group {
             Membership::Known(view) => group.admit(view, candidate, candidates).err(),
-            Membership::None => Some("it is no member of a group".to_owned()),
+            Membership::None => Some("it is not a member of a group".to_owned()),
             // A requirement.
             Membership::Hidden => None,
         };

@@ -295,7 +295,7 @@ impl Provider {
             let seconds = ahead.unsigned_abs() as f64 / 1e6;
             warn!(
                 %host, port,
-                "the source's clock is {how} by {seconds:.1} s versus ours; lag and delay allow for it"
+                "the source's clock is {how} by {seconds:.1} s compared with ours; lag and delay allow for it"
             );
         }
     }

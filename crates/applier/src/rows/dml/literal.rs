@@ -49,7 +49,7 @@ pub(super) fn push_timestamp(utc: &str, zone: Option<&str>, out: &mut Vec<u8>) {
 /// The shortest text that is read as the same number; the exponent makes it a DOUBLE.
 pub(super) fn push_double(number: f64, out: &mut Vec<u8>) -> Result<(), String> {
     if !number.is_finite() {
-        return Err("a floating-point value that is no number".to_owned());
+        return Err("a floating-point value that is not a number".to_owned());
     }
     let _ = write!(out, "{number:e}");
     Ok(())

@@ -208,7 +208,7 @@ impl Uploader {
             return Ok(());
         }
         self.status.waits(&format!(
-            "daemon {another} wrote the last file: waiting whether it adds another one"
+            "daemon {another} wrote the last file: waiting to see whether it adds another one"
         ));
         let until = Instant::now() + self.options.interval * 2;
         while Instant::now() < until {

@@ -96,7 +96,7 @@ async fn compare(
     debug!(gtid = %received.gtid, is_same, "compared with the archived transaction");
     Ok((!is_same).then(|| {
         format!(
-            "transaction {} is another one than the archived one of this GTID: the source was reset or set back",
+            "transaction {} is not the one that is archived under this GTID: the source was reset or set back",
             received.gtid
         )
     }))

@@ -272,7 +272,7 @@ impl Supervisor {
 
     /// Refuses a command that has no sense for a channel that only archives.
     pub(crate) fn check_target(&self, what: &str) -> Done<()> {
-        let fix = "stop and restart end and begin a channel that only archives; wait waits until transactions are archived";
+        let fix = "a channel that only archives takes stop, restart and wait, which waits until transactions are archived";
         self.started_with().check_target(what).map_err(|why| Refusal::state(why, fix))
     }
 

@@ -9,8 +9,8 @@ use crate::host::micros_of;
 pub(crate) enum ArchiveCommand {
     /// List the files with their transactions, times and sizes, the oldest first.
     Ls(ArchivePlace),
-    /// Read every file, and compare its bytes and GTIDs with its index: exit code 1 if one differs or is missing, also one
-    /// that a pinned backup needs.
+    /// Read every file, and compare its bytes and GTIDs with its index: exit code 1 if one differs or is missing,
+    /// including those that a pinned backup needs.
     Verify(ArchivePlace),
     /// Write the files to a directory as plain binary logs, for mysqlbinlog.
     Export {
@@ -18,7 +18,7 @@ pub(crate) enum ArchiveCommand {
         #[command(flatten)]
         place: ArchivePlace,
     },
-    /// Keep everything after a GTID set, however old it gets: that of a backup.
+    /// Keep everything after the GTID set of a backup, however old it gets.
     Pin {
         /// Name of the backup, from a-z, 0-9, _, . and -.
         #[arg(value_parser = pin_name)]
@@ -50,8 +50,8 @@ pub(crate) struct ArchivePlace {
     /// `archive.options` do not count.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) archive_option: Vec<(String, String)>,
-    /// Run of files in it, as `archive ls` names it. By default a restore takes the newest that suits, and refuses where
-    /// that is in doubt.
+    /// History in the archive, as `archive ls` names it. By default a restore takes the newest one that follows the
+    /// target's transactions, and refuses where that is in doubt.
     #[arg(long, value_name = "NAME")]
     pub(crate) history: Option<String>,
 }
@@ -91,7 +91,7 @@ pub(crate) struct RestoreArguments {
         default_missing_value = "true"
     )]
     pub(crate) accounts: Option<bool>,
-    /// Directory for the relay store meanwhile, which is not the daemon's; by default `restore` in `state_dir`.
+    /// Directory for the relay store of the restore, other than the daemon's; by default `restore` in `state_dir`.
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) state_dir: Option<PathBuf>,
     /// Say what would be applied, and apply nothing.

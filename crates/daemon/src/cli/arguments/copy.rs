@@ -6,8 +6,8 @@ use crate::verify::TableName;
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyArguments {
-    /// Copy only this table of the source, on a channel that has its copy. The rows on the target are dropped first,
-    /// and the channel follows its source meanwhile. Can be given several times.
+    /// Copy only this table again, on a channel that already has its copy. Without --range the table on the target is
+    /// dropped first. The channel follows its source meanwhile. Can be given several times.
     #[arg(long, value_name = "SCHEMA.TABLE", conflicts_with = "plan")]
     pub(crate) table: Vec<TableName>,
     /// Copy only rows of the table whose primary key begins with an integer from FIRST to LAST. The others stay, and

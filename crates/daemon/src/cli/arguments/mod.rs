@@ -39,7 +39,8 @@ fn set_help() -> String {
         "" => name.to_owned(),
         meaning => format!("{name} ({meaning})"),
     });
-    format!("Change a setting until the daemon exits: {}", listed(explained.collect(), "or"))
+    let list = listed(explained.collect(), "or");
+    format!("Change a setting until the daemon exits or reads its files again: {list}")
 }
 
 /// Returns a list for a sentence.
@@ -99,7 +100,7 @@ pub(crate) enum Command {
     #[command(after_help = examples::CHECK)]
     Check(CheckArguments),
     /// Make the empty target of a channel a copy of its source: definitions, rows, indexes, programs, and the
-    /// checkpoint from which the daemon follows the source. Nothing is locked there.
+    /// checkpoint from which the daemon follows the source. The source is not locked.
     #[command(after_help = examples::COPY)]
     Copy(CopyArguments),
     /// Compare source and target of one channel or of all, while both are in use: exit code 0
@@ -199,7 +200,8 @@ pub(crate) enum Control {
         all: All,
     },
     /// Stop a channel at a GTID set or a time. A channel that has stopped there resumes when its end
-    /// is moved or cleared. Lasts until the daemon exits.
+    /// is moved or cleared. Lasts until the daemon exits, or until the channel restarts with another
+    /// `until` in its file.
     #[command(after_help = examples::UNTIL)]
     Until(Until),
     /// Record the transaction that stopped a channel as executed without applying it, and resume.

@@ -2,7 +2,7 @@ use clap::Args;
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct MoveArguments {
-    /// Show what the option beside it would do, and do nothing; alone, what comes next.
+    /// Show what the other option given would do, and do nothing. Without another option, show what comes next.
     #[arg(long)]
     pub(crate) plan: bool,
     #[command(flatten)]

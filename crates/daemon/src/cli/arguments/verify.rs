@@ -61,8 +61,8 @@ pub(crate) struct VerifyArguments {
     /// File with that user's password.
     #[arg(long, value_name = "FILE", requires = "source_user")]
     pub(crate) source_password_file: Option<PathBuf>,
-    /// Write statements that bring rows which differ to the source's content to this file, or with - to
-    /// standard output; nothing is executed. docs/verify.md says how to apply them.
+    /// Write statements to this file (- for standard output) that change differing rows to the source's content;
+    /// nothing is executed. docs/verify.md says how to apply them.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) repair: Option<PathBuf>,
     /// Compare everything, even if an earlier run was interrupted.

@@ -50,7 +50,7 @@ pub(in crate::config) struct ClaimsConfig {
     #[serde(default = "seconds::<15>")]
     #[schemars(extend("x-at-least" = "3s"))]
     pub(in crate::config) ttl: Duration,
-    /// Time without any daemon that comes or goes, after which channels move to where they belong.
+    /// Time after the last daemon has joined or left the fleet until channels move to where they belong.
     #[serde(default = "seconds::<60>")]
     pub(in crate::config) rebalance_delay: Duration,
     /// Namespace of the Leases (`kubernetes`); by default that of the pod.

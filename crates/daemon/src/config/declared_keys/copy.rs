@@ -20,8 +20,8 @@ pub(crate) struct CopyConfig {
     /// Most rows that are copied in a second; 0 for any number. `[channel.throttle_by]` limits a copy, too.
     #[serde(default = "number::<u32, 0>")]
     pub(crate) rows_per_second: u32,
-    /// By how much longer than before the copy the source may take for `SELECT 1`. Above it fewer rows are copied, down
-    /// to 5000 in a second; with 0 the source's answers limit nothing.
+    /// Time by which `SELECT 1` may take longer on the source than before the copy. Beyond it fewer rows are copied,
+    /// down to 5000 in a second; with 0 the source's answers limit nothing.
     #[serde(default = "milliseconds::<10>")]
     pub(crate) source_slowdown: Duration,
     /// Compare all rows of both servers once the copy is whole and the channel runs. The result is in the log and in

@@ -9,8 +9,8 @@ pub(in crate::config) enum Discover {
     /// No other server than those named.
     #[default]
     None,
-    /// The server is a member of a group (Group Replication, InnoDB Cluster), whose other members are found. As source
-    /// any that follows its group is taken, as target the primary (docs/group-replication.md).
+    /// The server is a member of a group (Group Replication, InnoDB Cluster), whose other members are found. As a
+    /// source any member that follows its group is taken, as a target the primary (docs/group-replication.md).
     Group,
 }
 

@@ -9,7 +9,7 @@ use crate::config::units::Duration;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct VerifyConfig {
-    /// Time from the begin of a comparison of all tables to the begin of the next; with 0 none is made. docs/verify.md
+    /// Time from the start of a comparison of all tables to the start of the next; with 0 none is made. docs/verify.md
     /// describes them.
     #[serde(default = "seconds::<0>")]
     #[schemars(extend("x-applies" = "at-once"))]

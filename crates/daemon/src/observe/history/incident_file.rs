@@ -38,7 +38,7 @@ impl IncidentFile {
         let Some(path) = &self.path else { return Vec::new() };
         read(path).unwrap_or_else(|error| {
             let path = path.display();
-            warn!(%path, %error, "the incidents of earlier are not shown: their file can't be read");
+            warn!(%path, %error, "earlier incidents are not shown: their file can't be read");
             Vec::new()
         })
     }
@@ -73,7 +73,7 @@ fn read(path: &Path) -> io::Result<Vec<Incident>> {
     }
     if let Some(error) = errors.first() {
         let (path, lines) = (path.display(), errors.len());
-        warn!(%path, lines, %error, "some incidents of earlier are not shown: their lines can't be read");
+        warn!(%path, lines, %error, "some earlier incidents are not shown: their lines can't be read");
     }
     Ok(incidents)
 }

@@ -33,7 +33,11 @@ impl Scrape {
         type ReadArchiveCounter = fn(&ArchiveView) -> u64;
         let counters: [(&str, &str, ReadArchiveCounter); 5] = [
             ("csa_archive_files_total", "Files added to the archive.", |a| a.files_total),
-            ("csa_archive_bytes_total", "Bytes of these files, as stored.", |a| a.bytes_total),
+            (
+                "csa_archive_bytes_total",
+                "Bytes of the files added to the archive, as stored.",
+                |a| a.bytes_total,
+            ),
             ("csa_archive_transactions_total", "Transactions in the files added.", |a| {
                 a.transactions_total
             }),

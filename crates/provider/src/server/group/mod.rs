@@ -77,7 +77,7 @@ impl GroupView {
     #[must_use]
     pub fn standing(&self) -> Standing {
         let Some(own) = self.members.iter().find(|member| member.is_asked) else {
-            return Standing::Unfit("it is no member of a group".to_owned());
+            return Standing::Unfit("it is not a member of a group".to_owned());
         };
         let all = self.members.len();
         let unreachable = self.members.iter().filter(|member| member.is("UNREACHABLE")).count();

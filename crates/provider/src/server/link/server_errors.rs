@@ -416,7 +416,7 @@ pub const RULES: &[Rule] = &[
         Account,
         Stop,
         Transaction,
-        "the server lacks the plugin of an account: ours at a login, in a statement one that it names",
+        "the server lacks an authentication plugin: our account's at a login, that of a named account in a statement",
         &[(1524, "ER_PLUGIN_IS_NOT_LOADED")],
     ),
     rule(

@@ -113,7 +113,7 @@ impl JsonValue<'_> {
             Self::Timestamp(_) => "a TIMESTAMP".to_owned(),
             Self::DateTime(_) => "a DATETIME".to_owned(),
             Self::Time(_) => "a TIME".to_owned(),
-            Self::Double(_) => "a floating-point value that is no number".to_owned(),
+            Self::Double(_) => "a floating-point value that is not a number".to_owned(),
             Self::Opaque(code, _) => format!("a value of column type {code}"),
             _ => "a value".to_owned(),
         }
