@@ -153,8 +153,9 @@ async fn every_state_of_the_target_was_one_of_the_source() {
     println!("{} states of {} commits", states.len(), commits.len());
 }
 
-/// The daemon's own lock wait timeout on the target is ten times this.
-const LET_PASS_WITHIN: Duration = Duration::from_secs(1);
+/// Half of the daemon's own lock wait timeout on the target, which is what would let the group pass otherwise. On an
+/// idle machine it takes some hundredths of a second, and more than one where four programs share a processor.
+const LET_PASS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A target on which a test session holds a row that the first group needs, so that later groups are
 /// applied before it.
