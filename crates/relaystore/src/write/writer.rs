@@ -174,8 +174,7 @@ impl Writer {
         {
             return true;
         }
-        let options = &self.shared.options;
-        let len = self.end();
+        let (options, len) = (&self.shared.options, self.end());
         // A segment without transactions takes the next one, however large: another segment would
         // be just as empty.
         if len <= self.segment.header_len {
@@ -284,8 +283,8 @@ impl Writer {
             return Ok(None);
         }
         // Also for what may never be written: whoever sets a floor wants to hear of it in time.
-        let lacks = self.shared.lacks_disk_for(len).or_else(|| self.shared.lacks_room_for(len));
-        if let Some(reason) = lacks {
+        let lacks = self.shared.lacks_disk_for(len, self.memory_only);
+        if let Some(reason) = lacks.or_else(|| self.shared.lacks_room_for(len)) {
             return self.no_room(&reason).map(|_| None);
         }
         let Some(start) = self.segment.append(parts)? else {
@@ -317,7 +316,7 @@ impl Writer {
         self.shared.purge();
         let unwritten = unwritten(&self.shared.state.lock());
         let bytes = unwritten.iter().map(UnwrittenSegment::len).sum();
-        if let Some(reason) = self.shared.lacks_disk_for(bytes) {
+        if let Some(reason) = self.shared.lacks_disk_for(bytes, false) {
             return self.no_room(&reason);
         }
         for segment in unwritten {
@@ -384,7 +383,10 @@ impl Writer {
     }
 
     fn no_room(&self, reason: &NoRoom) -> Result<Progress> {
-        self.shared.wait_for(reason)?;
+        // Making room needs the disk: the writer's thread looks for itself, and makes it.
+        if !self.memory_only {
+            self.shared.wait_for(reason)?;
+        }
         Ok(Progress::NoRoom)
     }
 
