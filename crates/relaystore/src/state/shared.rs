@@ -25,7 +25,7 @@ pub struct RelayUsage {
     pub segments: usize,
     /// Bytes of all segment files.
     pub bytes: u64,
-    /// Bytes of segments that have no file yet.
+    /// Bytes of frames that have no file yet.
     pub unwritten_bytes: u64,
     /// Bytes of frames that were written to segment files since the store was opened.
     pub written_total: u64,
@@ -138,10 +138,10 @@ impl StoreState {
         self.segments.values().map(|segment| segment.len).sum()
     }
 
-    /// Returns the bytes of segments without a file.
+    /// Returns the bytes of frames in segments without a file.
     pub(crate) fn unwritten_bytes(&self) -> u64 {
         let unwritten = self.segments.values().filter(|segment| segment.unwritten.is_some());
-        unwritten.map(|segment| segment.len).sum()
+        unwritten.map(|segment| segment.len - segment.header_len).sum()
     }
 
     /// Returns the bytes of a segment that are written: beyond the visible end more is on its way.

@@ -209,20 +209,20 @@ impl Writer {
         if self.segment.number > 0 && self.shared.options.sync != SyncPolicy::Os {
             self.sync()?;
         }
-        let number = self.segment.number + 1;
-        let header = self.history.header(number);
+        let (directory, previous) = (&self.shared.directory, &self.history.received);
+        let header = self.history.header(self.segment.number + 1);
         if memory {
-            let header_len = header.encode().len() as u64;
-            self.segment.begin_in_memory(&self.shared.directory, number, header_len);
-        } else if !self.segment.begin(&self.shared.directory, &header)? {
+            self.segment.begin_in_memory(directory, header.number, header.encoded_len(previous));
+        } else if !self.segment.begin(directory, header.number, &header.encode(previous))? {
             return self.no_room(&NoRoom::full_disk());
         }
         self.segment_due = false;
-        let header_len = self.segment.header_len;
+        let (number, header_len) = (self.segment.number, self.segment.header_len);
         self.unpublished.begin_segment(header_len);
         self.pace.note(self.segment.position(header_len), true);
         let segment = Segment {
             header,
+            grown: std::mem::take(&mut self.history.grown),
             header_len,
             len: header_len,
             transactions_end: header_len,
