@@ -127,7 +127,7 @@ impl RelayStore {
                 released: recovered.released,
                 archived,
                 tail: Tail::default(),
-                received: GtidSet::new(),
+                received: Arc::default(),
                 ahead: None,
                 queued: VecDeque::new(),
                 open: None,
@@ -163,7 +163,7 @@ impl RelayStore {
         // On a full disk the writer's first step tries it again.
         let _ = writer.prepare()?;
         shared.purge();
-        shared.state.lock().received.clone_from(&received);
+        shared.state.lock().received = Arc::new(received.clone());
         let writer = Mutex::new(Some(writer));
         let doubtful = Mutex::default();
         let store = Self { shared, received, only_on_target, last, writer, doubtful };
@@ -179,7 +179,13 @@ impl RelayStore {
     /// Returns [`Self::received`] and everything that has become visible to readers since.
     #[must_use]
     pub fn received_so_far(&self) -> GtidSet {
-        self.shared.state.lock().received.clone()
+        GtidSet::clone(&self.shared_received())
+    }
+
+    /// Returns [`Self::received_so_far`] without a copy. What becomes visible while somebody has it costs one.
+    #[must_use]
+    pub fn shared_received(&self) -> Arc<GtidSet> {
+        Arc::clone(&self.shared.state.lock().received)
     }
 
     /// Returns true once nothing more becomes visible to readers, because reception is over.

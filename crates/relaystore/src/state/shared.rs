@@ -105,7 +105,7 @@ pub(crate) struct StoreState {
     pub(crate) archived: Option<RelayPosition>,
     pub(crate) tail: Tail,
     /// GTIDs of the whole transactions, and of those executed when the store was opened.
-    pub(crate) received: GtidSet,
+    pub(crate) received: Arc<GtidSet>,
     /// Everything that the target has, until it is received: no reader hands it out, so nobody else releases it.
     pub(crate) ahead: Option<GtidSet>,
     /// Transactions that the inlet has taken and that are not visible, the oldest first.
@@ -129,7 +129,7 @@ impl StoreState {
 
     /// A whole transaction becomes visible.
     pub(crate) fn receives(&mut self, gtid: &Gtid) {
-        self.received.add(gtid);
+        Arc::make_mut(&mut self.received).add(gtid);
         self.queued.pop_front_if(|(first, _)| first == gtid);
     }
 
