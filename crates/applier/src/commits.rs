@@ -29,7 +29,7 @@ struct SharedCommits {
 struct CommitProgress {
     /// The last committed group in commit order.
     sequence: Sequence,
-    executed: GtidSet,
+    executed: Arc<GtidSet>,
     /// Groups that were handed out and are not committed.
     in_flight: usize,
     /// The applier may be about to hand out a group: it may have looked at `paused` before a change.
@@ -39,6 +39,7 @@ struct CommitProgress {
 impl Commits {
     /// Starts from a checkpoint.
     pub(crate) fn new(sequence: Sequence, executed: GtidSet) -> Self {
+        let executed = Arc::new(executed);
         let progress =
             Mutex::new(CommitProgress { sequence, executed, in_flight: 0, may_begin: false });
         let statements = watch::Sender::new(0);
@@ -49,7 +50,12 @@ impl Commits {
     /// Returns everything known to be committed.
     #[must_use]
     pub fn executed(&self) -> GtidSet {
-        self.shared.progress.lock().executed.clone()
+        GtidSet::clone(&self.shared_executed())
+    }
+
+    /// Returns [`Self::executed`] without a copy. A commit while somebody has it costs one.
+    pub(crate) fn shared_executed(&self) -> Arc<GtidSet> {
+        Arc::clone(&self.shared.progress.lock().executed)
     }
 
     /// Returns true if everything in `set` is committed.
@@ -61,7 +67,7 @@ impl Commits {
     /// Returns the last group in commit order, and everything known to be committed.
     pub(crate) fn progress(&self) -> (Sequence, GtidSet) {
         let progress = self.shared.progress.lock();
-        (progress.sequence, progress.executed.clone())
+        (progress.sequence, GtidSet::clone(&progress.executed))
     }
 
     /// No group and no statement is under way. After the channel was paused none will begin.
@@ -110,8 +116,9 @@ impl Commits {
     /// one begins with them known.
     pub(crate) fn record(&self, transactions: &[AdmittedTransaction]) {
         let mut progress = self.shared.progress.lock();
+        let executed = Arc::make_mut(&mut progress.executed);
         for transaction in transactions {
-            progress.executed.add(&transaction.relayed.header.gtid);
+            executed.add(&transaction.relayed.header.gtid);
         }
     }
 

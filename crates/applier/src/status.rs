@@ -55,7 +55,7 @@ pub struct ApplierView {
     /// How rows are written.
     pub executor: Option<Executor>,
     /// Everything executed on the target, as in the checkpoint.
-    pub executed: GtidSet,
+    pub executed: Arc<GtidSet>,
     /// Groups that workers have, in commit order.
     pub groups: BTreeMap<Sequence, GroupView>,
     /// Every worker that has a group.
@@ -228,7 +228,7 @@ impl ApplierStatus {
     #[must_use]
     pub fn view(&self) -> ApplierView {
         let mut view = self.view.lock().clone();
-        view.executed = self.commits.executed();
+        view.executed = self.commits.shared_executed();
         view.statements_total = self.commits.statements_total();
         view.target_error = self.target.why_lost();
         view.target_next_attempt = self.target.next_attempt();

@@ -31,9 +31,14 @@ struct Running {
 
 impl Running {
     async fn start(fs: MemoryFs, executed: u64) -> Self {
+        Self::start_above(0, fs, executed).await
+    }
+
+    async fn start_above(min_free_disk: u64, fs: MemoryFs, executed: u64) -> Self {
         let options = RelayStoreOptions {
             directory: Path::new("/relay/channel").to_owned(),
             segment_size: 1 << 20,
+            min_free_disk,
             sync: SyncPolicy::Interval(SYNC),
             tail_bytes: 1 << 20,
             files: Arc::new(fs.clone()),
@@ -59,7 +64,11 @@ impl Running {
 
     /// Returns a store that has begun segments without a file, and whose target has the first 20 transactions.
     async fn keeping_up() -> Self {
-        let mut running = Self::start(MemoryFs::new(1), 0).await;
+        Self::keeping_up_above(0).await
+    }
+
+    async fn keeping_up_above(min_free_disk: u64) -> Self {
+        let mut running = Self::start_above(min_free_disk, MemoryFs::new(1), 0).await;
         for gno in 1..=20 {
             running.receive(&[100]).await;
             assert_eq!(running.apply(), gno);
@@ -170,6 +179,26 @@ async fn a_block_needs_no_writer_while_nothing_needs_the_disk() {
     assert!(running.reader.next_now().expect("readable").is_none());
     sleep(A_MOMENT).await;
     assert!(running.on_disk().ends_with(&[24, 25]));
+}
+
+/// On a volume in the network, each question takes as long as a commit.
+#[tokio::test(start_paused = true)]
+async fn a_block_in_memory_does_not_ask_the_disk_for_its_free_space() {
+    let mut running = Running::keeping_up_above(1000).await;
+    let used = running.fs.used();
+    running.fs.inject(|faults| faults.capacity = Some(used + 100));
+    running.block(&[&[100]]).await;
+    assert_eq!((running.apply(), running.written()), (21, 0));
+    // Somebody else measures it each second.
+    running.store.measure_disk();
+    running.block(&[&[100]]).await;
+    assert!(running.reader.next_now().expect("readable").is_none());
+    assert_eq!(running.store.usage().waiting, None, "whoever can make room says so");
+    sleep(A_MOMENT).await;
+    assert!(running.store.usage().waiting.is_some_and(|text| text.contains("min_free_disk")));
+    running.fs.inject(|faults| faults.capacity = None);
+    sleep(A_MOMENT * 2).await;
+    assert_eq!(running.apply(), 22);
 }
 
 /// An event that is larger than a batch needs a file, and so does more than the memory takes.

@@ -176,7 +176,11 @@ impl Supervisor {
     }
 
     pub(crate) fn view(&self) -> ChannelView {
-        let mut view = self.watch.view();
+        self.completed(self.watch.view())
+    }
+
+    /// Adds what the watch does not know.
+    fn completed(&self, mut view: ChannelView) -> ChannelView {
         // What was compared before another daemon had the channel is not true any more.
         let is_elsewhere = view.state == ChannelState::Standby;
         let verify = self.rounds.view();
@@ -206,7 +210,8 @@ impl Supervisor {
         let notify = Some(self.controls.notify()).filter(|notify| notify.is_set())?;
         let folder = self.started_with().directory().to_owned();
         let tally = Arc::clone(&self.tally);
-        Some(WatchedChannel { view: self.view(), notify, tally, folder })
+        let view = self.completed(self.watch.view_without_sets());
+        Some(WatchedChannel { view, notify, tally, folder })
     }
 
     /// It has stopped at its end (`until`), and not on request.

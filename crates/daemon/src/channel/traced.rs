@@ -32,7 +32,7 @@ impl Traced {
     }
 
     pub(crate) fn figures(&self) -> Figures {
-        let view = self.watch.view();
+        let view = self.watch.view_without_sets();
         Figures {
             backlog_transactions: view.backlog_transactions,
             event_memory_bytes: view.event_memory.held_bytes,

@@ -19,7 +19,7 @@ use tracing::{info, warn};
 use super::copy_watch::CopyWatch;
 use super::describe::bottleneck::Meter;
 use super::describe::state::Phase;
-use super::describe::{Facts, Rewinds, failure};
+use super::describe::{Facts, Rewinds, failure, snapshot};
 use super::error::ChannelError;
 use super::live_settings::{Controls, Paused};
 use super::stage::Stage;
@@ -370,20 +370,22 @@ impl Watch {
 
     /// Takes a sample of what keeps the channel busy.
     pub(super) fn sample(&self) {
-        // First, because it takes the same lock.
-        let facts = self.facts();
+        let Watched { controls, source, .. } = &*self.shared;
+        let (tuning, memory_short) = (controls.tuning(), controls.memory().is_short());
+        let source = source.view();
         let mut inner = self.shared.inner.lock();
+        let progress = inner.progress.view(source);
         if inner.progress.status().is_none() {
             inner.meter = Meter::default();
             return;
         }
-        let progress = &facts.progress;
         let (applied, received) = match progress.is_applying {
             true => (progress.applied.transactions_total, progress.usage.transactions_total),
             false => (0, 0),
         };
         let applied = inner.progress.earlier_transactions() + applied;
-        inner.meter.take(Instant::now(), facts.snapshot().cause(), applied, received);
+        let cause = snapshot(inner.stage.phase, &tuning, memory_short, &progress).cause();
+        inner.meter.take(Instant::now(), cause, applied, received);
     }
 
     /// Measures the relay store and its disk; blocks.
@@ -411,6 +413,17 @@ impl Watch {
 
     pub(super) fn view(&self) -> ChannelView {
         let facts = self.facts();
+        let received_transaction_set = facts.progress.received().to_string();
+        let applied_transaction_set = facts.progress.applied.executed.to_string();
+        ChannelView { received_transaction_set, applied_transaction_set, ..self.view_of(facts) }
+    }
+
+    /// Returns the view without the GTID sets.
+    pub(super) fn view_without_sets(&self) -> ChannelView {
+        self.view_of(self.facts())
+    }
+
+    fn view_of(&self, facts: Facts) -> ChannelView {
         let micros = self.shared.clock.now_micros();
         facts.view(Moment { micros, instant: Instant::now() })
     }
@@ -419,7 +432,7 @@ impl Watch {
     fn facts(&self) -> Facts {
         let Watched { name, controls, source, durations, .. } = &*self.shared;
         let (tuning, source_delay) = (controls.tuning(), controls.source_delay());
-        let (memory, memory_short) = (controls.memory().usage(), controls.memory().is_short());
+        let memory = controls.memory().usage();
         let (reception, durations) = (source.reception(), durations.view());
         let archived = self.shared.archive.archived();
         let source = source.view();
@@ -440,7 +453,6 @@ impl Watch {
                 .map(|target| (target.address(), inner.target.version.clone())),
             source_delay,
             memory,
-            memory_short,
             reception,
             durations,
             progress: inner.progress.view(source),

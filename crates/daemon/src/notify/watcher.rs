@@ -23,6 +23,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// A channel at one moment.
 #[derive(Debug)]
 pub(crate) struct WatchedChannel {
+    /// Without the GTID sets.
     pub(crate) view: ChannelView,
     pub(crate) notify: Arc<Notify>,
     pub(crate) tally: Arc<Tally>,

@@ -137,6 +137,7 @@ impl<'a, W: Write> Dump<'a, W> {
             };
             let gtid = &transaction.header.gtid;
             if self.wanted.gtid_set.as_ref().is_some_and(|set| !set.contains(gtid)) {
+                self.look()?;
                 continue;
             }
             if transactions >= self.wanted.limit {
@@ -268,6 +269,11 @@ impl<'a, W: Write> Dump<'a, W> {
         });
         self.keys.insert(name, columns.clone());
         columns
+    }
+
+    /// Fails once nobody reads the lines any longer, which is otherwise noticed with the next one only.
+    fn look(&mut self) -> std::io::Result<usize> {
+        self.out.write(&[])
     }
 
     fn line(&mut self, line: &Line) -> std::io::Result<()> {

@@ -271,7 +271,7 @@ impl FileSystem for RealFs {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {
-        Ok(Box::new(File::open(path)?))
+        Ok(Box::new(in_place(|| File::open(path))?))
     }
 
     fn open_for_writing(&self, path: &Path) -> io::Result<Box<dyn StoredFile>> {

@@ -10,7 +10,7 @@ use tracing::warn;
 use super::store::RelayStore;
 use crate::disk::error::{Error, Result, io};
 use crate::disk::segment::RelayPosition;
-use crate::state::segments::released;
+use crate::state::segments::{received_before, released};
 
 /// Bytes of a doubtful segment that are read at a time.
 const READ: usize = 1 << 20;
@@ -81,8 +81,8 @@ impl RelayStore {
             let is_lost = is_of_the_disk(&error);
             let state = self.shared.state.lock();
             // It may have been purged meanwhile.
-            if let Some(segment) = state.segments.get(&number).filter(|_| is_lost) {
-                let before = segment.header.previous.clone();
+            if is_lost && state.segments.contains_key(&number) {
+                let before = received_before(&state.segments, number);
                 drop(state);
                 // Until the store is closed, whoever asks gets the same answer.
                 self.doubtful.lock().extend(doubtful);

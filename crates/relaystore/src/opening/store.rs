@@ -34,7 +34,7 @@ use crate::write::writer::Writer;
 /// One channel's relay store.
 #[derive(Debug)]
 pub struct RelayStore {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     received: GtidSet,
     /// The part of [`Self::received`] that only the target had when the store was opened.
     only_on_target: GtidSet,
@@ -108,6 +108,7 @@ impl RelayStore {
         executed: &GtidSet,
     ) -> Result<(Self, Recovery)> {
         let end = recovered.end;
+        let before = segments::received_before(&recovered.segments, end.segment);
         let archived = options.archived.then_some(RelayPosition { segment: 0, offset: 0 });
         let usage = RelayUsage {
             transactions_total: recovered.transactions,
@@ -126,7 +127,7 @@ impl RelayStore {
                 released: recovered.released,
                 archived,
                 tail: Tail::default(),
-                received: GtidSet::new(),
+                received: Arc::default(),
                 ahead: None,
                 queued: VecDeque::new(),
                 open: None,
@@ -148,6 +149,7 @@ impl RelayStore {
         // Those may be later ones, and from a copy of a source that was set back.
         let last = recovered.last.filter(|_| only_on_target.is_empty());
         let history = History {
+            grown: received.difference(&before),
             received: received.clone(),
             only_on_target: only_on_target.clone(),
             format: recovered.format,
@@ -161,7 +163,7 @@ impl RelayStore {
         // On a full disk the writer's first step tries it again.
         let _ = writer.prepare()?;
         shared.purge();
-        shared.state.lock().received.clone_from(&received);
+        shared.state.lock().received = Arc::new(received.clone());
         let writer = Mutex::new(Some(writer));
         let doubtful = Mutex::default();
         let store = Self { shared, received, only_on_target, last, writer, doubtful };
@@ -177,7 +179,13 @@ impl RelayStore {
     /// Returns [`Self::received`] and everything that has become visible to readers since.
     #[must_use]
     pub fn received_so_far(&self) -> GtidSet {
-        self.shared.state.lock().received.clone()
+        GtidSet::clone(&self.shared_received())
+    }
+
+    /// Returns [`Self::received_so_far`] without a copy. What becomes visible while somebody has it costs one.
+    #[must_use]
+    pub fn shared_received(&self) -> Arc<GtidSet> {
+        Arc::clone(&self.shared.state.lock().received)
     }
 
     /// Returns true once nothing more becomes visible to readers, because reception is over.
@@ -300,7 +308,7 @@ impl RelayStore {
     pub fn before(&self) -> GtidSet {
         let state = self.shared.state.lock();
         let first = state.segments.values().next();
-        first.map_or_else(GtidSet::new, |first| first.header.previous.clone())
+        first.map_or_else(GtidSet::new, |first| first.grown.clone())
     }
 
     /// Everything in `archived` is in the archive, so that its segments may be purged once they are released, too. In a
@@ -351,7 +359,7 @@ impl RelayStore {
         loop {
             let mut grown = pin!(self.shared.grown.notified());
             grown.as_mut().enable();
-            if self.shared.state.lock().unwritten_bytes() == 0 {
+            if self.shared.state.lock().segments.values().all(|it| it.unwritten.is_none()) {
                 return;
             }
             self.shared.want_files();
@@ -372,9 +380,9 @@ impl RelayStore {
         let mut usage = state.usage.clone();
         usage.unwritten_bytes = state.unwritten_bytes();
         let files = state.segments.values().filter(|segment| segment.unwritten.is_none());
-        usage.segments = files.count() + usize::from(state.kept.is_some());
-        let kept = state.kept.map_or(0, |(_, len)| len);
-        usage.bytes = state.bytes() - usage.unwritten_bytes + kept;
+        let files = files.map(|segment| segment.len).chain(state.kept.map(|(_, len)| len));
+        let files: Vec<u64> = files.collect();
+        (usage.segments, usage.bytes) = (files.len(), files.iter().sum());
         usage.syncs = self.shared.syncs.view();
         usage.queued = state.queued.front().map(|(_, queued)| *queued);
         usage

@@ -9,7 +9,7 @@ use crate::disk::directory::SegmentFiles;
 use crate::disk::error::{Error, Result};
 use crate::disk::options::RelayStoreOptions;
 use crate::read::recovery::{Headers, Scan, read_headers};
-use crate::state::segments::{holes, passed_over};
+use crate::state::segments::{holes, passed_over, received_before};
 
 /// The contents of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,19 +62,20 @@ fn unless_missing<T>(found: Result<Option<T>>) -> Result<Option<T>> {
 fn all(files: &SegmentFiles) -> Result<Option<RelayContents>> {
     let Headers { segments, .. } = read_headers(files, None)?;
     let Some((&number, last)) = segments.last_key_value() else { return Ok(None) };
-    let received = Scan::run(files, number, last)?.received;
+    let before = received_before(&segments, number);
+    let received = Scan::run(files, number, last, before)?.received;
     Ok(Some(RelayContents { before: passed_over(&segments), received }))
 }
 
 fn look(files: &SegmentFiles, executed: &GtidSet) -> Result<Option<RelaySurvey>> {
     let Headers { mut segments, .. } = read_headers(files, Some(executed))?;
     let Some((_, first)) = segments.first_key_value() else { return Ok(None) };
-    let follows = first.header.previous.is_subset_of(executed);
+    let follows = first.grown.is_subset_of(executed);
     if follows {
         let holes = holes(&segments, executed);
         segments.split_off(&holes);
     }
     let Some((&number, last)) = segments.last_key_value() else { return Ok(None) };
-    let scan = Scan::run(files, number, last)?;
+    let scan = Scan::run(files, number, last, received_before(&segments, number))?;
     Ok(Some(RelaySurvey { received: scan.received, follows }))
 }

@@ -51,6 +51,8 @@ struct OpenSegment {
     path: PathBuf,
     file: BufReader<Stream>,
     header: SegmentHeader,
+    /// Everything received before it.
+    previous: GtidSet,
     offset: u64,
     len: u64,
     format: Option<Arc<FormatDescription>>,
@@ -87,26 +89,16 @@ impl RelayInspector {
         self.numbers.len() == 0
     }
 
-    /// Returns all segments, oldest first.
+    /// Returns all segments, oldest first, as their headers tell them. Only the last one is read to its end.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if bytes differ from those written; the disk fails.
+    /// [`Error::Damaged`] if bytes that it reads differ from those written; the disk fails.
     pub fn segments(mut self) -> Result<Vec<SegmentFacts>> {
         let mut facts = Vec::new();
-        while self.next_segment()? {
-            let Some(segment) = self.open.as_mut() else { break };
-            let mut gtid_set = GtidSet::new();
-            while let Some(transaction) = segment.next()? {
-                gtid_set.add(&transaction.header.gtid);
-            }
-            facts.push(SegmentFacts {
-                number: segment.number,
-                bytes: segment.file.get_ref().file.size().map_err(io("reading", &segment.path))?,
-                path: segment.path.clone(),
-                transactions: segment.ordinal - segment.header.transactions_before,
-                event_bytes: segment.cumulative_bytes - segment.header.bytes_before,
-                gtid_set,
-            });
+        self.next_segment()?;
+        while let Some(segment) = self.open.take() {
+            self.next_segment()?;
+            facts.push(segment.facts(self.open.as_ref())?);
         }
         Ok(facts)
     }
@@ -181,9 +173,39 @@ impl OpenSegment {
             ordinal: segment.header.transactions_before,
             cumulative_bytes: segment.header.bytes_before,
             header: segment.header,
+            previous: segment.grown,
             closed,
             path,
         }))
+    }
+
+    /// Returns the facts about it, as the header of the next segment tells them.
+    fn facts(mut self, next: Option<&Self>) -> Result<SegmentFacts> {
+        let told = next.filter(|next| next.number == self.number + 1).map(|next| {
+            let (own, next, grown) =
+                (&self.header, &next.header, next.previous.difference(&self.previous));
+            let transactions = next.transactions_before.saturating_sub(own.transactions_before);
+            (transactions, next.bytes_before.saturating_sub(own.bytes_before), grown)
+        });
+        // A set that grew by something else may have what only the target had.
+        let told = told.filter(|(transactions, _, grown)| grown.count() == *transactions);
+        let (transactions, event_bytes, gtid_set) = match told {
+            Some(told) => told,
+            None => self.count()?,
+        };
+        let bytes = self.file.get_ref().file.size().map_err(io("reading", &self.path))?;
+        let Self { number, path, .. } = self;
+        Ok(SegmentFacts { number, path, bytes, transactions, event_bytes, gtid_set })
+    }
+
+    /// Reads all of it, for its transactions, bytes of their events, and their GTIDs.
+    fn count(&mut self) -> Result<(u64, u64, GtidSet)> {
+        let mut gtid_set = GtidSet::new();
+        while let Some(transaction) = self.next()? {
+            gtid_set.add(&transaction.header.gtid);
+        }
+        let transactions = self.ordinal - self.header.transactions_before;
+        Ok((transactions, self.cumulative_bytes - self.header.bytes_before, gtid_set))
     }
 
     fn next(&mut self) -> Result<Option<RelayedTransaction>> {

@@ -17,6 +17,7 @@ use crate::disk::segment::{
 use crate::read::ahead::{MOST_AHEAD, ReadAhead};
 use crate::read::transaction::{RelayRange, RelayedTransaction, TransactionBody};
 use crate::state::follow::{Followed, Outcome};
+use crate::state::segments::last_begun;
 use crate::state::shared::{Open, Shared, StoreState};
 
 /// Bytes read if only frame headers are needed.
@@ -70,19 +71,13 @@ impl RelayReader {
             followed: None,
             ahead: ReadAhead::new(),
         };
-        // Begins with the first segment that may hold something
-        // else: all those before it are covered
-        // by `executed`, as the header of the next one shows.
+        // Begins with the first segment that may hold something else: all those before it are covered by `executed`, as
+        // the header of the next one shows.
         let first = {
             let state = reader.shared.state.lock();
-            let numbers: Vec<u64> = state.segments.keys().copied().collect();
-            let covered = |number: &u64| {
-                state
-                    .segments
-                    .get(&(number + 1))
-                    .is_some_and(|next| next.header.previous.is_subset_of(&reader.executed))
-            };
-            numbers.into_iter().find(|number| !covered(number)).unwrap_or(state.end.segment)
+            let begun = last_begun(&state.segments, &reader.executed);
+            let first = state.segments.keys().next().copied();
+            begun.or(first).unwrap_or(state.end.segment)
         };
         reader.enter_segment(first);
         reader

@@ -18,7 +18,7 @@ use crate::disk::segment::{
     FRAME_HEADER_LEN, FrameHeader, FrameKind, HeaderError, SegmentHeader, decode_metadata,
     verify_frame,
 };
-use crate::state::segments::{Segment, holes, released};
+use crate::state::segments::{Segment, holes, received_before, released};
 
 /// The report of opening a store, for the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(crate) fn recover(
     let Some((&number, last)) = segments.last_key_value() else {
         return Ok(empty(executed.cloned().unwrap_or_default(), report));
     };
-    let mut scan = Scan::run(directory, number, last)?;
+    let mut scan = Scan::run(directory, number, last, received_before(&segments, number))?;
     if is_planted(Bug::TornTailKept) {
         scan.end = last.len;
     }
@@ -123,13 +123,11 @@ fn keep_what_follows(
     executed: &GtidSet,
     report: &mut Recovery,
 ) -> Result<()> {
-    let first = segments.values().next().map(|segment| segment.header.previous.clone());
     if is_planted(Bug::GapAccepted) {
         return Ok(());
     }
-    if let Some(missing) = first.map(|first| first.difference(executed))
-        && !missing.is_empty()
-    {
+    let missing = segments.values().next().map(|first| first.grown.difference(executed));
+    if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
         // In any order: `previous` only grows, so nothing that a crash leaves follows from the target.
         for number in segments.keys() {
             directory.remove(*number)?;
@@ -175,6 +173,7 @@ pub(crate) struct Headers {
 /// decides which side of it counts; while it is unknown, neither does, and nothing is deleted.
 pub(crate) fn read_headers(files: &SegmentFiles, executed: Option<&GtidSet>) -> Result<Headers> {
     let mut found = Headers::default();
+    let mut before = GtidSet::new();
     let mut numbers = files.numbers()?.into_iter();
     while let Some(number) = numbers.next() {
         let path = files.path(number);
@@ -184,29 +183,33 @@ pub(crate) fn read_headers(files: &SegmentFiles, executed: Option<&GtidSet>) -> 
             Ok(_) | Err(HeaderError::Damaged(_)) => None,
         };
         let Headers { segments, stale, doomed } = &mut found;
-        let Some(segment) = segment else {
+        let Some(mut segment) = segment else {
             doomed.push(number);
             continue;
         };
         let follows = segments.last_key_value().is_none_or(|(last, _)| last + 1 == number);
         match executed {
-            _ if follows => {
-                segments.insert(number, segment);
-            }
-            Some(executed) if segment.header.previous.is_subset_of(executed) => {
+            _ if follows => {}
+            Some(executed) if segment.grown.is_subset_of(executed) => {
                 stale.extend(std::mem::take(segments).into_keys());
-                segments.insert(number, segment);
+                before = GtidSet::new();
             }
             Some(_) => {
                 doomed.push(number);
                 doomed.extend(numbers.by_ref());
+                break;
             }
             None => return Ok(Headers::default()),
         }
+        let all = std::mem::take(&mut segment.grown);
+        segment.grown = all.difference(&before);
+        before = all;
+        segments.insert(number, segment);
     }
     Ok(found)
 }
 
+/// Reads a segment's header as that of the first one in its store.
 pub(crate) fn read_header(
     file: &dyn StoredFile,
     path: &Path,
@@ -223,8 +226,9 @@ pub(crate) fn read_header(
             parsed => break parsed,
         }
     };
-    Ok(parsed.map(|(header, header_len)| Segment {
+    Ok(parsed.map(|(header, grown, header_len)| Segment {
         header,
+        grown,
         header_len: header_len as u64,
         len,
         // The exact value is unknown before a scan, or before a reader has passed the segment: a format
@@ -248,7 +252,13 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    pub(crate) fn run(files: &SegmentFiles, number: u64, segment: &Segment) -> Result<Self> {
+    /// Reads a segment, before which `received` was received.
+    pub(crate) fn run(
+        files: &SegmentFiles,
+        number: u64,
+        segment: &Segment,
+        received: GtidSet,
+    ) -> Result<Self> {
         let path = &files.path(number);
         let file = Stream::new(files.open(number)?, segment.header_len);
         let mut file = BufReader::with_capacity(1 << 20, file);
@@ -257,7 +267,7 @@ impl Scan {
             transactions_end: segment.header_len,
             transactions: 0,
             bytes: 0,
-            received: segment.header.previous.clone(),
+            received,
             last: segment.header.last.clone(),
             format: segment.header.format.clone(),
             cut: GtidSet::new(),

@@ -65,10 +65,16 @@ impl Shared {
         {
             // First here, so that readers no longer find it; a file left by a crash is deleted
             // after the next start.
-            let removed = state.segments.remove(&number);
-            gone.extend(
-                removed.filter(|it| it.unwritten.is_none()).map(|segment| (number, segment.len)),
-            );
+            let Some(removed) = state.segments.remove(&number) else { break };
+            if removed.unwritten.is_none() {
+                gone.push((number, removed.len));
+            }
+            if let Some(mut next) = state.segments.first_entry() {
+                // The smaller set is added to the larger one.
+                let all = &mut next.get_mut().grown;
+                let grown = std::mem::replace(all, removed.grown);
+                all.union(&grown);
+            }
         }
         let mut gone: Vec<_> = state.kept.take().into_iter().chain(gone).collect();
         if state.segments.values().all(|segment| segment.unwritten.is_some()) {

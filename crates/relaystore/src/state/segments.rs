@@ -11,6 +11,9 @@ use crate::disk::segment::SegmentHeader;
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
+    /// GTIDs received since the segment before this one began; of the first one, everything received before it. Whole sets
+    /// would be equal but for these, and with gaps each is large.
+    pub(crate) grown: GtidSet,
     pub(crate) header_len: u64,
     /// Bytes written so far, including an unfinished transaction.
     pub(crate) len: u64,
@@ -22,8 +25,20 @@ pub(crate) struct Segment {
 
 /// Returns true if the segments hold everything after `executed`, up to their end.
 pub(crate) fn follows(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> bool {
-    segments.values().next().is_some_and(|first| first.header.previous.is_subset_of(executed))
-        && holes(segments, executed) == u64::MAX
+    last_begun(segments, executed).is_some() && holes(segments, executed) == u64::MAX
+}
+
+/// Returns everything received before the segment with this number.
+pub(crate) fn received_before(segments: &BTreeMap<u64, Segment>, number: u64) -> GtidSet {
+    let mut received = GtidSet::new();
+    segments.range(..=number).for_each(|(_, segment)| received.union(&segment.grown));
+    received
+}
+
+/// Returns the number of the last segment before which nothing is that `executed` lacks.
+pub(crate) fn last_begun(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> Option<u64> {
+    let begun = segments.iter().take_while(|(_, segment)| segment.grown.is_subset_of(executed));
+    begun.last().map(|(&number, _)| number)
 }
 
 /// Returns the number of the first segment with something missing before it, `u64::MAX` if there is none. If the
@@ -31,15 +46,13 @@ pub(crate) fn follows(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> 
 /// to an earlier state needs them again. The header of such a segment shows it: its GTID set grew by more than
 /// the transactions received.
 pub(crate) fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u64 {
-    let pairs = segments.values().zip(segments.values().skip(1));
-    for (before, after) in pairs {
-        let (before, after) = (&before.header, &after.header);
-        let received = after.transactions_before.saturating_sub(before.transactions_before);
-        let grown = after.previous.count().saturating_sub(before.previous.count());
-        // What came between them is missing, or in `before`.
-        if grown != received && !after.previous.difference(&before.previous).is_subset_of(executed)
-        {
-            return after.number;
+    let pairs = segments.values().zip(segments.iter().skip(1));
+    for (before, (&number, after)) in pairs {
+        let before = before.header.transactions_before;
+        let received = after.header.transactions_before.saturating_sub(before);
+        // What came between them is missing, or in the first of them.
+        if after.grown.count() != received && !after.grown.is_subset_of(executed) {
+            return number;
         }
     }
     u64::MAX
@@ -48,14 +61,12 @@ pub(crate) fn holes(segments: &BTreeMap<u64, Segment>, executed: &GtidSet) -> u6
 /// Returns what comes before the first segment, and between two of them without being in the first of the two. The
 /// headers show it: a segment that begins after what only the target had follows one without transactions.
 pub(crate) fn passed_over(segments: &BTreeMap<u64, Segment>) -> GtidSet {
-    let mut headers = segments.values().map(|segment| &segment.header);
-    let Some(mut before) = headers.next() else { return GtidSet::new() };
-    let mut passed = before.previous.clone();
-    for after in headers {
-        if after.transactions_before == before.transactions_before {
-            passed.union(&after.previous.difference(&before.previous));
+    let (mut passed, mut before) = (GtidSet::new(), None);
+    for Segment { header, grown, .. } in segments.values() {
+        if before.is_none_or(|before| before == header.transactions_before) {
+            passed.union(grown);
         }
-        before = after;
+        before = Some(header.transactions_before);
     }
     passed
 }
@@ -71,10 +82,9 @@ pub(crate) fn released(
         return end;
     }
     // The place within a segment is unknown, which only delays purging.
-    let segment = segments
-        .iter()
-        .rev()
-        .find(|(_, segment)| segment.header.previous.is_subset_of(executed))
-        .map_or(0, |(&number, _)| number);
-    RelayPosition { segment, offset: 0 }
+    RelayPosition { segment: last_begun(segments, executed).unwrap_or(0), offset: 0 }
 }
+
+#[cfg(test)]
+#[path = "segments_tests.rs"]
+mod tests;

@@ -25,7 +25,7 @@ pub struct RelayUsage {
     pub segments: usize,
     /// Bytes of all segment files.
     pub bytes: u64,
-    /// Bytes of segments that have no file yet.
+    /// Bytes of frames that have no file yet.
     pub unwritten_bytes: u64,
     /// Bytes of frames that were written to segment files since the store was opened.
     pub written_total: u64,
@@ -105,7 +105,7 @@ pub(crate) struct StoreState {
     pub(crate) archived: Option<RelayPosition>,
     pub(crate) tail: Tail,
     /// GTIDs of the whole transactions, and of those executed when the store was opened.
-    pub(crate) received: GtidSet,
+    pub(crate) received: Arc<GtidSet>,
     /// Everything that the target has, until it is received: no reader hands it out, so nobody else releases it.
     pub(crate) ahead: Option<GtidSet>,
     /// Transactions that the inlet has taken and that are not visible, the oldest first.
@@ -129,7 +129,7 @@ impl StoreState {
 
     /// A whole transaction becomes visible.
     pub(crate) fn receives(&mut self, gtid: &Gtid) {
-        self.received.add(gtid);
+        Arc::make_mut(&mut self.received).add(gtid);
         self.queued.pop_front_if(|(first, _)| first == gtid);
     }
 
@@ -138,10 +138,10 @@ impl StoreState {
         self.segments.values().map(|segment| segment.len).sum()
     }
 
-    /// Returns the bytes of segments without a file.
+    /// Returns the bytes of frames in segments without a file.
     pub(crate) fn unwritten_bytes(&self) -> u64 {
         let unwritten = self.segments.values().filter(|segment| segment.unwritten.is_some());
-        unwritten.map(|segment| segment.len).sum()
+        unwritten.map(|segment| segment.len - segment.header_len).sum()
     }
 
     /// Returns the bytes of a segment that are written: beyond the visible end more is on its way.

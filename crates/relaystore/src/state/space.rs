@@ -31,10 +31,15 @@ fn mib(bytes: u64) -> String {
 
 impl Shared {
     /// Returns the reason `bytes` more can't be written to the disk now, if there is one: it is near `min_free_disk`.
-    pub(crate) fn lacks_disk_for(&self, bytes: u64) -> Option<NoRoom> {
+    /// Whoever must not wait for the disk takes the space `as_measured` by others.
+    pub(crate) fn lacks_disk_for(&self, bytes: u64, as_measured: bool) -> Option<NoRoom> {
         let floor = self.options.min_free_disk;
-        // Without the lock, which readers take for every look: statvfs may wait for the file system.
-        let free = if floor == 0 { u64::MAX } else { self.directory.free_bytes() };
+        let free = match floor {
+            0 => u64::MAX,
+            _ if as_measured => self.state.lock().usage.free_disk.unwrap_or(u64::MAX),
+            // Without the lock, which readers take for every look: statvfs may wait for the file system.
+            _ => self.directory.free_bytes(),
+        };
         (free < floor.saturating_add(bytes)).then(|| {
             let (free, floor) = (mib(free), mib(floor));
             NoRoom::Disk(format!("free disk: {free} MiB left, min_free_disk is {floor} MiB"))

@@ -8,6 +8,8 @@ use crate::disk::segment::SegmentHeader;
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) received: GtidSet,
+    /// The part of it since the last segment began; all of it before the first.
+    pub(crate) grown: GtidSet,
     /// The transactions that the target has and this store has never had, until a segment records them.
     pub(crate) only_on_target: GtidSet,
     /// The format description in force.
@@ -25,7 +27,6 @@ impl History {
             number,
             transactions_before: self.transactions,
             bytes_before: self.event_bytes,
-            previous: self.received.clone(),
             format: self.format.clone(),
             last: self.last.clone(),
         }
@@ -33,7 +34,9 @@ impl History {
 
     /// Adds a whole transaction.
     pub(super) fn add(&mut self, whole: LastReceived) {
-        self.received.add(&whole.gtid);
+        if self.received.add(&whole.gtid) {
+            self.grown.add(&whole.gtid);
+        }
         self.transactions += 1;
         self.event_bytes += whole.bytes;
         self.last = Some(whole);
@@ -41,7 +44,9 @@ impl History {
 
     /// Counts what only the target has as received.
     pub(super) fn take_over_from_target(&mut self) {
-        self.received.union(&std::mem::take(&mut self.only_on_target));
+        let theirs = std::mem::take(&mut self.only_on_target);
+        self.received.union(&theirs);
+        self.grown.union(&theirs);
     }
 
     /// Returns true if the event is a format description that differs from the one in force, and notes it.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::disk::directory::Directory;
 use crate::disk::error::{Error, Result, io};
 use crate::disk::fs::{StoredFile, SyncError, is_full};
-use crate::disk::segment::{RelayPosition, SegmentHeader};
+use crate::disk::segment::RelayPosition;
 use crate::state::shared::Shared;
 
 /// The segment to which the writer appends.
@@ -66,21 +66,25 @@ impl SegmentFile {
         })
     }
 
-    /// Begins the segment with this header in place of the present one; `false` if the disk is full.
-    pub(super) fn begin(&mut self, directory: &Directory, header: &SegmentHeader) -> Result<bool> {
-        let encoded = header.encode();
-        let path = directory.path(header.number);
-        let file = match directory.create(header.number, &encoded) {
+    /// Begins the segment with this number and header in place of the present one; `false` if the disk is full.
+    pub(super) fn begin(
+        &mut self,
+        directory: &Directory,
+        number: u64,
+        header: &[u8],
+    ) -> Result<bool> {
+        let path = directory.path(number);
+        let file = match directory.create(number, header) {
             Err(error) if is_full(&error) => return Ok(false),
             other => other.map_err(io("creating", &path))?,
         };
         // A crash from here on finds the segment by its name, with a complete header.
         directory.sync()?;
-        let len = encoded.len() as u64;
+        let len = header.len() as u64;
         *self = Self {
             file: Some(file),
             path,
-            number: header.number,
+            number,
             header_len: len,
             written: len,
             durable: len,

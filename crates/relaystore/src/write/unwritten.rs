@@ -1,6 +1,7 @@
 //! Segments that are in memory only, on their way to a file after all.
 
 use bytes::Bytes;
+use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
 
 use crate::disk::directory::Directory;
@@ -19,13 +20,16 @@ pub(super) struct UnwrittenSegment {
 
 /// Returns all segments without a file, in order.
 pub(super) fn unwritten(state: &StoreState) -> Vec<UnwrittenSegment> {
-    let segments = state.segments.iter().filter(|(_, segment)| segment.unwritten.is_some());
-    let segments = segments.map(|(&number, segment)| UnwrittenSegment {
-        number,
-        header: segment.header.encode(),
-        runs: state.tail.runs_of(number),
-    });
-    segments.collect()
+    let mut previous = GtidSet::new();
+    let mut found = Vec::new();
+    for (&number, segment) in &state.segments {
+        previous.union(&segment.grown);
+        if segment.unwritten.is_some() {
+            let header = segment.header.encode(&previous);
+            found.push(UnwrittenSegment { number, header, runs: state.tail.runs_of(number) });
+        }
+    }
+    found
 }
 
 impl UnwrittenSegment {

@@ -174,8 +174,7 @@ impl Writer {
         {
             return true;
         }
-        let options = &self.shared.options;
-        let len = self.end();
+        let (options, len) = (&self.shared.options, self.end());
         // A segment without transactions takes the next one, however large: another segment would
         // be just as empty.
         if len <= self.segment.header_len {
@@ -210,20 +209,20 @@ impl Writer {
         if self.segment.number > 0 && self.shared.options.sync != SyncPolicy::Os {
             self.sync()?;
         }
-        let number = self.segment.number + 1;
-        let header = self.history.header(number);
+        let (directory, previous) = (&self.shared.directory, &self.history.received);
+        let header = self.history.header(self.segment.number + 1);
         if memory {
-            let header_len = header.encode().len() as u64;
-            self.segment.begin_in_memory(&self.shared.directory, number, header_len);
-        } else if !self.segment.begin(&self.shared.directory, &header)? {
+            self.segment.begin_in_memory(directory, header.number, header.encoded_len(previous));
+        } else if !self.segment.begin(directory, header.number, &header.encode(previous))? {
             return self.no_room(&NoRoom::full_disk());
         }
         self.segment_due = false;
-        let header_len = self.segment.header_len;
+        let (number, header_len) = (self.segment.number, self.segment.header_len);
         self.unpublished.begin_segment(header_len);
         self.pace.note(self.segment.position(header_len), true);
         let segment = Segment {
             header,
+            grown: std::mem::take(&mut self.history.grown),
             header_len,
             len: header_len,
             transactions_end: header_len,
@@ -284,8 +283,8 @@ impl Writer {
             return Ok(None);
         }
         // Also for what may never be written: whoever sets a floor wants to hear of it in time.
-        let lacks = self.shared.lacks_disk_for(len).or_else(|| self.shared.lacks_room_for(len));
-        if let Some(reason) = lacks {
+        let lacks = self.shared.lacks_disk_for(len, self.memory_only);
+        if let Some(reason) = lacks.or_else(|| self.shared.lacks_room_for(len)) {
             return self.no_room(&reason).map(|_| None);
         }
         let Some(start) = self.segment.append(parts)? else {
@@ -317,7 +316,7 @@ impl Writer {
         self.shared.purge();
         let unwritten = unwritten(&self.shared.state.lock());
         let bytes = unwritten.iter().map(UnwrittenSegment::len).sum();
-        if let Some(reason) = self.shared.lacks_disk_for(bytes) {
+        if let Some(reason) = self.shared.lacks_disk_for(bytes, false) {
             return self.no_room(&reason);
         }
         for segment in unwritten {
@@ -384,7 +383,10 @@ impl Writer {
     }
 
     fn no_room(&self, reason: &NoRoom) -> Result<Progress> {
-        self.shared.wait_for(reason)?;
+        // Making room needs the disk: the writer's thread looks for itself, and makes it.
+        if !self.memory_only {
+            self.shared.wait_for(reason)?;
+        }
         Ok(Progress::NoRoom)
     }
 

@@ -68,8 +68,9 @@ impl Facts {
             lag_seconds: self.progress.lag(at),
             backlog_transactions: backlog.map(|backlog| backlog.transactions),
             backlog_bytes: backlog.map(|backlog| backlog.bytes),
-            received_transaction_set: self.progress.received().to_string(),
-            applied_transaction_set: applied.executed.to_string(),
+            // Only some views need texts that may be large.
+            received_transaction_set: String::new(),
+            applied_transaction_set: String::new(),
             applied_transactions_total: earlier.transactions_total + applied.transactions_total,
             applied_groups_total: earlier.groups_total + applied.groups_total,
             applied_statements_total: earlier.statements_total + applied.statements_total,

@@ -38,8 +38,6 @@ pub(in crate::channel) struct Facts {
     pub(in crate::channel) source_delay: Duration,
     /// Bytes held, the most ever held, and the limit.
     pub(in crate::channel) memory: (u64, u64, u64),
-    /// A transaction waits for event memory.
-    pub(in crate::channel) memory_short: bool,
     /// From the source's commit to the arrival of the whole transaction.
     pub(in crate::channel) reception: DurationsView,
     pub(in crate::channel) durations: ApplierDurationsView,
@@ -72,30 +70,32 @@ pub(in crate::channel) struct Facts {
     pub(in crate::channel) last_error: Option<ErrorView>,
 }
 
-impl Facts {
-    /// Returns the sample from which the bottleneck is found.
-    pub(in crate::channel) fn snapshot(&self) -> Snapshot {
-        let progress = &self.progress;
-        if !progress.is_applying {
-            return Snapshot::default();
-        }
-        let applied = &progress.applied;
-        Snapshot {
-            running: self.phase == Phase::Running,
-            paused: self.tuning.paused,
-            throttled: applied.throttled,
-            source_connected: progress.source.connected,
-            source_idle: progress.source.idle,
-            target_connected: applied.target_connected,
-            backlog: progress.backlog().map(|backlog| backlog.transactions),
-            relay_full: progress.usage.waiting.is_some(),
-            memory_short: self.memory_short,
-            arrival_delay: progress.source.arrival_delay,
-            locked: !applied.lock_holders.is_empty() || applied.lock_wait.is_some(),
-            statement: applied.statement.is_some(),
-            workers: usize::from(self.tuning.worker_count),
-            busy: applied.sessions.iter().map(|session| session.state).collect(),
-            waiting_transactions: applied.waiting_transactions,
-        }
+/// Returns the sample from which the bottleneck is found.
+pub(in crate::channel) fn snapshot(
+    phase: Phase,
+    tuning: &Tuning,
+    memory_short: bool,
+    progress: &ProgressView,
+) -> Snapshot {
+    if !progress.is_applying {
+        return Snapshot::default();
+    }
+    let applied = &progress.applied;
+    Snapshot {
+        running: phase == Phase::Running,
+        paused: tuning.paused,
+        throttled: applied.throttled,
+        source_connected: progress.source.connected,
+        source_idle: progress.source.idle,
+        target_connected: applied.target_connected,
+        backlog: progress.backlog().map(|backlog| backlog.transactions),
+        relay_full: progress.usage.waiting.is_some(),
+        memory_short,
+        arrival_delay: progress.source.arrival_delay,
+        locked: !applied.lock_holders.is_empty() || applied.lock_wait.is_some(),
+        statement: applied.statement.is_some(),
+        workers: usize::from(tuning.worker_count),
+        busy: applied.sessions.iter().map(|session| session.state).collect(),
+        waiting_transactions: applied.waiting_transactions,
     }
 }

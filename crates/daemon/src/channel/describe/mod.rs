@@ -10,4 +10,4 @@ pub(super) mod failure;
 mod parts;
 pub(super) mod state;
 
-pub(super) use facts::{Facts, Rewinds};
+pub(super) use facts::{Facts, Rewinds, snapshot};

@@ -8,12 +8,14 @@ use csa_provider::test_util::{event, format_description, gtid_event};
 use csa_relaystore::opening::RelayStore;
 use csa_scheduler::until::Until;
 use tempfile::TempDir;
+use tokio::runtime::Handle;
 
 use super::*;
 use crate::channel::live_settings::Paused;
 use crate::config::Config;
 use crate::config::tests::in_folder;
 use crate::host::Sender;
+use crate::observe::relay_dump::{Dump, WantedTransactions};
 
 /// A channel, and the end of its process.
 struct Alone {
@@ -316,4 +318,30 @@ async fn a_channel_that_was_stopped_has_not_reached_its_end() {
     assert!(!channel.has_stopped_at_end());
     stop.cancel();
     channel.finish().await.expect("stopped");
+}
+
+/// A client that is gone, and the bytes of each attempt to send it something.
+struct Gone(Vec<usize>);
+
+impl std::io::Write for Gone {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.push(bytes.len());
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dump_that_finds_nothing_ends_with_its_client() {
+    let Alone { channel, stop: _stop, _folder } = Alone::new(1, "");
+    let settings = channel.settings();
+    fill(&settings).await;
+    let wanted = WantedTransactions { gtid_set: Some(GtidSet::new()), limit: 1, rows: false };
+    let mut gone = Gone(Vec::new());
+    let dump = Dump::new(&settings, wanted, Handle::current(), &mut gone);
+    assert!(dump.run().is_err());
+    assert_eq!(gone.0, [0], "it looks before it has a line to send");
 }

@@ -83,25 +83,30 @@ impl History {
         Self { state_dir: Some(state_dir), ..Self::default() }
     }
 
-    /// Takes a sample; `second` counts from the epoch.
+    /// Takes a sample; `second` counts from the epoch. What new channels have on disk is read without the lock: no request
+    /// waits for a disk.
     fn take(&self, second: u64, views: &[ChannelView]) {
         let mut tracks = self.tracks.lock();
         // A channel that was removed, and comes back, begins again with what is on disk.
         tracks.retain(|track| views.iter().any(|view| view.channel_name == track.channel_name()));
+        let is_new = |name: &&String| tracks.iter().all(|track| track.channel_name() != **name);
+        let names = views.iter().map(|view| &view.channel_name);
+        let names: Vec<&String> = names.filter(is_new).collect();
+        drop(tracks);
+        let folder = |name: &String| self.state_dir.as_ref().map(|dir| dir.join(name));
+        let new: Vec<_> =
+            names.into_iter().map(|name| Track::new(name, folder(name), second)).collect();
+        let mut tracks = self.tracks.lock();
+        tracks.extend(new);
         for view in views {
-            match tracks.iter_mut().find(|track| track.channel_name() == view.channel_name) {
-                Some(track) => track.take(second, view),
-                None => {
-                    let folder = self.state_dir.as_ref().map(|dir| dir.join(&view.channel_name));
-                    let mut track = Track::new(&view.channel_name, folder, second);
-                    track.take(second, view);
-                    tracks.push(track);
-                }
+            let is_it = |track: &&mut Track| track.channel_name() == view.channel_name;
+            if let Some(track) = tracks.iter_mut().find(is_it) {
+                track.take(second, view);
             }
         }
     }
 
-    /// Writes what is new of these channels. The tracks are not locked meanwhile: no request waits for a disk.
+    /// Writes what is new of these channels, without the lock as well.
     fn keep<'a>(&self, second: u64, channels: impl Iterator<Item = &'a str>) {
         for name in channels {
             self.keep_incidents(second, name);

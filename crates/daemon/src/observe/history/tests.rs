@@ -271,3 +271,24 @@ fn charts_outlive_the_process() {
     }
     assert!((50_100..50_140).all(|second| rate(second).is_null()), "{rates}");
 }
+
+#[test]
+fn nobody_waits_for_the_disk_on_which_a_new_channel_has_its_past() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let channel = folder.path().join("orders");
+    std::fs::create_dir(&channel).expect("created");
+    // Who reads a FIFO waits until somebody has written to it and ended.
+    let past = channel.join("history.jsonl");
+    let made = std::process::Command::new("mkfifo").arg(&past).status().expect("it runs");
+    assert!(made.success());
+    let history = Arc::new(History::new(folder.path().to_owned()));
+    let taken = Arc::clone(&history);
+    let taking = std::thread::spawn(move || taken.take(1000, &[view(1)]));
+    // Opened once somebody reads.
+    let disk = std::fs::OpenOptions::new().write(true).open(&past).expect("opens");
+    let is_free = history.tracks.try_lock().is_some();
+    drop(disk);
+    taking.join().expect("no panic");
+    assert!(is_free);
+    assert_eq!(history.tracks.lock().len(), 1);
+}

@@ -35,7 +35,7 @@ pub struct CollectedProgress {
 /// The last figures of relay stores that are closed.
 #[derive(Debug, Default)]
 struct ClosedStore {
-    received: GtidSet,
+    received: Arc<GtidSet>,
     usage: RelayUsage,
 }
 
@@ -105,7 +105,7 @@ enum Waiting {
 #[derive(Debug)]
 pub struct Search {
     store: Arc<RelayStore>,
-    executed: GtidSet,
+    executed: Arc<GtidSet>,
 }
 
 /// The result of a search.
@@ -122,7 +122,7 @@ impl Search {
     /// Reads the store; blocks.
     #[must_use]
     pub fn run(&self) -> SearchResult {
-        let mut reader = self.store.reader(self.executed.clone());
+        let mut reader = self.store.reader(GtidSet::clone(&self.executed));
         reader.set_headers_only();
         match reader.next_now() {
             Ok(Some(relayed)) => {
@@ -163,7 +163,7 @@ impl CollectedProgress {
     /// The store is closed; its figures stay, but for those that others change.
     pub fn store_closed(&mut self) {
         if let Some(store) = self.store.take() {
-            self.closed.received = store.received_so_far();
+            self.closed.received = store.shared_received();
             self.closed.usage = closed(store.usage());
         }
     }
@@ -252,7 +252,7 @@ impl CollectedProgress {
     pub fn executed(&self) -> GtidSet {
         match &self.pipeline {
             Some(running) => running.commits.executed(),
-            None => self.earlier.executed.clone(),
+            None => GtidSet::clone(&self.earlier.executed),
         }
     }
 
@@ -312,7 +312,7 @@ impl CollectedProgress {
             None => self.at_rest(),
         };
         let (usage, relayed) = match &self.store {
-            Some(store) => (store.usage(), store.received_so_far()),
+            Some(store) => (store.usage(), store.shared_received()),
             None => (self.closed.usage.clone(), self.closed.received.clone()),
         };
         let level = self.link.level.as_ref().filter(|(_, with)| *with == source.source_uuid);
@@ -356,7 +356,35 @@ impl CollectedProgress {
 
 #[cfg(test)]
 mod tests {
+    use csa_relaystore::disk::{MemoryFs, RelayStoreOptions, SyncPolicy};
+
     use super::*;
+
+    /// Samples are taken several times a second, and a set with gaps is large.
+    #[test]
+    fn a_view_has_the_sets_of_the_store_and_of_the_target_and_no_copies() {
+        let options = RelayStoreOptions {
+            directory: "/relay".into(),
+            segment_size: 2000,
+            space_limit: 0,
+            min_free_disk: 0,
+            sync: SyncPolicy::Os,
+            archived: false,
+            tail_bytes: 1500,
+            frame_bytes: 300,
+            wake_bytes: RelayStoreOptions::WAKE_BYTES,
+            files: Arc::new(MemoryFs::new(1)),
+        };
+        let store = Arc::new(RelayStore::open(options, &GtidSet::new()).expect("opens").0);
+        let mut progress = CollectedProgress::default();
+        progress.receiving(&store);
+        let view = progress.view(SourceView::default());
+        assert!(Arc::ptr_eq(&view.relayed, &store.shared_received()));
+        assert!(Arc::ptr_eq(&view.applied.executed, &progress.earlier.executed));
+        progress.store_closed();
+        let closed = progress.view(SourceView::default());
+        assert!(Arc::ptr_eq(&view.relayed, &closed.relayed));
+    }
 
     #[test]
     fn a_closed_store_says_nothing_of_its_disk_and_waits_for_nothing() {

@@ -1,5 +1,6 @@
 //! A channel's progress at one moment. Pure.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use csa_applier::{ApplierView as Applied, HeldUntil};
@@ -30,7 +31,7 @@ pub struct ProgressView {
     /// The usage of the relay store, or of the last one.
     pub usage: RelayUsage,
     /// Everything received into the relay store, or into the last one.
-    pub relayed: GtidSet,
+    pub relayed: Arc<GtidSet>,
     /// A pipeline runs and a relay store is open.
     pub is_applying: bool,
     /// Of the running pipeline; otherwise with what is known without one.
@@ -57,7 +58,7 @@ impl ProgressView {
     /// Everything received; what was executed counts, wherever it came from.
     #[must_use]
     pub fn received(&self) -> GtidSet {
-        let mut received = self.relayed.clone();
+        let mut received = GtidSet::clone(&self.relayed);
         received.union(&self.applied.executed);
         received
     }
@@ -74,14 +75,16 @@ impl ProgressView {
     /// True if nothing was applied after the first transaction of the backlog, as it can be with
     /// `preserve_commit_order = false`.
     fn is_in_order(&self, backlog: u64) -> bool {
-        self.relayed.difference(&self.applied.executed).count() >= backlog
+        backlog == 0 || self.relayed.difference(&self.applied.executed).count() >= backlog
     }
 
     /// The end of what the source has sent.
     #[must_use]
     pub fn tail(&self) -> Tail {
-        let last = self.source.last_queued.as_ref();
-        let stored = last.is_none_or(|last| self.received().contains(&last.gtid));
+        let is_stored = |TransactionHeader { gtid, .. }: &TransactionHeader| {
+            self.relayed.contains(gtid) || self.applied.executed.contains(gtid)
+        };
+        let stored = self.source.last_queued.as_ref().is_none_or(is_stored);
         let queued = self.usage.queued;
         let queued = queued.map(|Queued { committed, since }| Pending { committed, since });
         Tail::of(&self.source, stored, queued)
@@ -153,8 +156,8 @@ mod tests {
             format!("05050505-0505-0505-0505-050505050505:{text}").parse().expect("a set")
         };
         let view = |executed| ProgressView {
-            relayed: set("1-20"),
-            applied: Applied { executed: set(executed), ..Applied::default() },
+            relayed: set("1-20").into(),
+            applied: Applied { executed: set(executed).into(), ..Applied::default() },
             ..ProgressView::default()
         };
         assert!(view("1-14").is_in_order(6));

@@ -16,9 +16,9 @@ impl GtidSet {
     /// Encodes for the wire.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let tagged = self.sids().keys().any(|(_, tag)| !tag.is_empty());
+        let tagged = self.is_tagged();
         let count = self.sids().len() as u64;
-        let mut bytes = Vec::with_capacity(8 + self.sids().len() * 48);
+        let mut bytes = Vec::with_capacity(self.encoded_len());
         let head = if tagged { TAGGED << 56 | count << 8 | TAGGED } else { count };
         bytes.extend_from_slice(&head.to_le_bytes());
         for ((uuid, tag), list) in self.sids() {
@@ -35,6 +35,19 @@ impl GtidSet {
             }
         }
         bytes
+    }
+
+    /// Returns the length of [`Self::encode`].
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let tagged = self.is_tagged();
+        let tag_len = |tag: &Tag| if tagged { 1 + tag.as_str().len() } else { 0 };
+        let lens = self.sids().iter().map(|((_, tag), list)| 24 + tag_len(tag) + 16 * list.len());
+        8 + lens.sum::<usize>()
+    }
+
+    fn is_tagged(&self) -> bool {
+        self.sids().keys().any(|(_, tag)| !tag.is_empty())
     }
 
     /// Decodes either form.

@@ -302,5 +302,7 @@ fn without(ours: &[Interval], theirs: &[Interval]) -> Vec<Interval> {
             left.push(Interval { start, end: interval.end });
         }
     }
+    // Those who keep what little is left don't keep room for all.
+    left.shrink_to_fit();
     left
 }

@@ -66,6 +66,7 @@ proptest! {
         let set: GtidSet =
             list.into_iter().filter(|g| tagged || g.tag.is_empty()).collect();
         prop_assert_eq!(GtidSet::decode(&set.encode()).expect("own encoding"), set.clone());
+        prop_assert_eq!(set.encode().len(), set.encoded_len());
         prop_assert_eq!(set.to_string().parse::<GtidSet>().expect("own text"), set);
     }
 

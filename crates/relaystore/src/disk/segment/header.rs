@@ -7,15 +7,14 @@ const VERSION: u16 = 1;
 /// Magic, version, length: the bytes that show how long a header is.
 const PREFIX_LEN: usize = 14;
 
-/// The header at the start of a segment.
+/// The header at the start of a segment, but for the GTID set of everything received before it: a store has many segments,
+/// and their sets differ by little.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentHeader {
     pub(crate) number: u64,
     /// Transactions in the channel before this segment, and bytes of their events.
     pub(crate) transactions_before: u64,
     pub(crate) bytes_before: u64,
-    /// Everything received before this segment.
-    pub(crate) previous: GtidSet,
     /// Format description in force at the start.
     pub(crate) format: Option<FormatDescription>,
     /// The last transaction before this segment. `None` if that is not known, or the target has others.
@@ -30,7 +29,7 @@ pub(crate) enum HeaderError {
 }
 
 impl SegmentHeader {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self, previous: &GtidSet) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -38,7 +37,7 @@ impl SegmentHeader {
         for field in [self.number, self.transactions_before, self.bytes_before] {
             out.extend_from_slice(&field.to_le_bytes());
         }
-        let previous = self.previous.encode();
+        let previous = previous.encode();
         let format = self.format.as_ref().map_or(&[][..], |format| format.raw());
         let last = self.last.as_ref().map_or_else(Vec::new, encode_last);
         for part in [&previous[..], format, &last] {
@@ -52,8 +51,14 @@ impl SegmentHeader {
         out
     }
 
-    /// Reads a header from the start of a segment; returns its length too.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, usize), HeaderError> {
+    /// Returns the length of [`Self::encode`], without encoding the set.
+    pub(crate) fn encoded_len(&self, previous: &GtidSet) -> u64 {
+        let none = GtidSet::new();
+        (self.encode(&none).len() - none.encoded_len() + previous.encoded_len()) as u64
+    }
+
+    /// Reads a header from the start of a segment; returns the GTID set in it and its length too.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, GtidSet, usize), HeaderError> {
         let damaged = HeaderError::Damaged;
         if bytes.get(..8) != Some(MAGIC) {
             return Err(damaged("not a relay segment"));
@@ -84,7 +89,6 @@ impl SegmentHeader {
             number: read_u64(covered, PREFIX_LEN).ok_or_else(short)?,
             transactions_before: read_u64(covered, PREFIX_LEN + 8).ok_or_else(short)?,
             bytes_before: read_u64(covered, PREFIX_LEN + 16).ok_or_else(short)?,
-            previous: GtidSet::decode(previous).map_err(|_| damaged("GTID set"))?,
             format: if format.is_empty() {
                 None
             } else {
@@ -93,7 +97,8 @@ impl SegmentHeader {
             },
             last,
         };
-        Ok((header, len))
+        let previous = GtidSet::decode(previous).map_err(|_| damaged("GTID set"))?;
+        Ok((header, previous, len))
     }
 }
 

@@ -105,3 +105,23 @@ async fn what_is_cut_short_at_the_end_is_left_out_and_damage_before_it_is_told()
         .find_map(|transaction| transaction.events().find_map(Result::err));
     assert!(matches!(damaged, Some(Error::Damaged { .. })), "{damaged:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_tell_what_all_segments_but_the_last_have() {
+    let directory = tempfile::tempdir().expect("temp dir");
+    drop(filled(directory.path()).await);
+    let list = || {
+        let inspector = RelayInspector::open(&options(directory.path())).expect("readable");
+        let facts = inspector.segments().expect("readable").into_iter();
+        let facts = facts.map(|it| (it.path, it.transactions, it.event_bytes, it.gtid_set));
+        facts.collect::<Vec<_>>()
+    };
+    let before = list();
+    for (path, ..) in &before[..before.len() - 1] {
+        let mut bytes = std::fs::read(path).expect("readable");
+        let len = u32::from_le_bytes(bytes[10..14].try_into().expect("four bytes")) as usize;
+        bytes[len..].fill(0);
+        std::fs::write(path, bytes).expect("writable");
+    }
+    assert_eq!(list(), before);
+}
