@@ -22,7 +22,7 @@ GRANT SYSTEM_USER ON *.* TO 'csa'@'%';
 /*!80300 GRANT TRANSACTION_GTID_TAG ON *.* TO 'csa'@'%' */;
 
 -- To grant schema by schema instead of the two global GRANTs (rows, DDL) and the REVOKE: these for the daemon itself,
--- GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER ON csa.* TO 'csa'@'%';
+-- GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON csa.* TO 'csa'@'%';
 -- GRANT SELECT ON performance_schema.* TO 'csa'@'%';
 -- and this for each schema that is replicated, which the account may then also create and drop:
 -- GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, REFERENCES, CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, TRIGGER, EVENT, EXECUTE ON shop.* TO 'csa'@'%';

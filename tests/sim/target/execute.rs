@@ -313,11 +313,6 @@ impl Core {
                 let count = u8::from(self.state.tables.contains_key(name));
                 shown(vec![vec![count.to_string()]])
             }
-            Statement::ColumnsOf(name) => {
-                let columns = self.state.tables.get(name).map(|table| &table.columns);
-                let names = columns.into_iter().flatten().map(|column| column.name.clone());
-                shown(names.map(|name| vec![name]).collect())
-            }
             Statement::TypesOf(name) => {
                 shown(self.state.tables.get(name).map_or_else(Vec::new, types))
             }

@@ -34,7 +34,7 @@ pub async fn adopt(target: &Target, from: &str, entry: &AuditEntry) -> Result<Ch
     if !has_table(&mut session, "checkpoint").await? {
         return Err(none(from));
     }
-    // Before BEGIN, because it may create or alter the table, which commits.
+    // Before BEGIN, because it may create the table, which commits.
     audit::ensure(&mut session).await?;
     session.run("BEGIN").await?;
     let moved = move_rows(&mut session, from, to).await;

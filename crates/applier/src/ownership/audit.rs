@@ -20,15 +20,6 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.audit (\
      peer VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL DEFAULT '', \
      detail VARCHAR(1024) CHARACTER SET utf8mb4 NOT NULL DEFAULT '') ENGINE=InnoDB";
 
-/// Columns that earlier versions did not have; their INSERTs leave them out.
-const ADDED: [(&str, &str); 2] = [
-    ("peer", "peer VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL DEFAULT ''"),
-    ("detail", "detail VARCHAR(1024) CHARACTER SET utf8mb4 NOT NULL DEFAULT ''"),
-];
-
-/// ER_DUP_FIELDNAME: another channel's start has just added it.
-const IS_THERE: u16 = 1060;
-
 /// One command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditEntry {
@@ -89,8 +80,8 @@ pub(crate) async fn create(session: &mut Session, channel: &str) -> Result<()> {
             warn!(
                 channel,
                 %error,
-                "csa.audit can't be created or extended: commands are in this log only, and skip and adopt are refused; \
-                 if the account lacks CREATE or ALTER on csa.*, grant both, and restart the channel"
+                "csa.audit can't be created: commands are in this log only, and skip and adopt are refused; \
+                 if the account lacks CREATE on csa.*, grant it, and restart the channel"
             );
             Ok(())
         }
@@ -98,25 +89,9 @@ pub(crate) async fn create(session: &mut Session, channel: &str) -> Result<()> {
     }
 }
 
-/// Creates the table, or adds the columns it lacks.
+/// Creates the table if it is missing.
 pub(crate) async fn ensure(session: &mut Session) -> Result<()> {
-    let columns = "SELECT LOWER(column_name) FROM information_schema.columns \
-         WHERE table_schema='csa' AND table_name='audit'";
-    let known: Vec<String> = session.rows(columns).await?;
-    if known.is_empty() {
-        // Another channel's start may create it meanwhile, hence IF NOT EXISTS.
-        return bookkeeping::create(session, "audit", &[CREATE]).await;
-    }
-    for (name, definition) in ADDED {
-        if known.iter().any(|known| known == name) {
-            continue;
-        }
-        match session.run(format!("ALTER TABLE csa.audit ADD COLUMN {definition}")).await {
-            Err(error) if error.code() != Some(IS_THERE) => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
+    bookkeeping::create(session, "audit", &[CREATE]).await
 }
 
 #[cfg(test)]

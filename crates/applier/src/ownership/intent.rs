@@ -40,40 +40,23 @@ pub(crate) enum Intent {
 
 /// Readings of a server's start until the clock has stood still for one. If each answer takes half a second, it never does.
 const READINGS: usize = 5;
-/// `ER_DUP_FIELDNAME`: another channel has added the column just now.
-const IS_THERE: u16 = 1060;
 
 /// Creates the table if it is missing.
 pub(crate) async fn create(session: &mut Session) -> Result<()> {
     bookkeeping::create(session, TABLE, &[CREATE]).await
 }
 
-/// Creates the table where statements have entries, with what the server's version needs.
+/// Creates the table where statements have entries.
 pub(crate) async fn create_for_statements(session: &mut Session, by_gtid: bool) -> Result<()> {
     if by_gtid && !records_late(session) {
         return Ok(());
     }
-    create(session).await?;
-    if by_gtid { add_server_start(session).await } else { Ok(()) }
+    create(session).await
 }
 
 /// Returns true for servers that record a statement's GTID after its effect. Since 8.0 definitions are atomic.
 pub(crate) fn records_late(session: &Session) -> bool {
     session.vendor() == Vendor::MySql57
-}
-
-/// Adds the column to the table of an earlier version.
-async fn add_server_start(session: &mut Session) -> Result<()> {
-    let query = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='csa' \
-         AND table_name='statement' AND column_name='server_start'";
-    let found: Vec<u64> = session.rows(query).await?;
-    if found.first().is_some_and(|&count| count > 0) {
-        return Ok(());
-    }
-    match session.run("ALTER TABLE csa.statement ADD COLUMN server_start BIGINT").await {
-        Err(error) if error.code() == Some(IS_THERE) => Ok(()),
-        other => other.map(drop),
-    }
 }
 
 /// Returns when the server was started, in seconds of its own clock. A clock that is set later changes nothing: the server
@@ -317,12 +300,11 @@ mod tests {
     }
 
     #[test]
-    fn a_new_table_has_all_columns() {
-        // An account may create the table and not alter it.
+    fn an_account_may_create_the_table_and_not_alter_it() {
         assert!(CREATE.contains(" server_start BIGINT, "), "{CREATE}");
         let grants = include_str!("../../../../config/grants-target.sql");
         let own = grants.lines().find(|line| line.contains(" ON csa.* TO ")).expect("a grant");
-        assert!(own.contains("ALTER"), "tables of earlier versions get columns: {own}");
+        assert!(own.contains("CREATE") && !own.contains("ALTER"), "{own}");
     }
 
     #[test]

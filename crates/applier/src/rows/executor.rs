@@ -112,7 +112,7 @@ impl RowExecutor {
     /// Bytes of row images in one step.
     pub(crate) fn step_bytes(&self, session: &Session) -> usize {
         self.statement_bytes.min(match self.executor {
-            Executor::RowImage => session.server().row_image_bytes(),
+            Executor::RowImage => session.server().packet_bytes(),
             Executor::Sql => IMAGE_BYTES,
         })
     }
@@ -215,7 +215,7 @@ impl RowExecutor {
             let Opening { mut text, statements } = opening.take().unwrap_or_default();
             push_separator(&mut text);
             text.extend_from_slice(&packet.text);
-            let answers = session.run_counting(&text).await?;
+            let answers = session.run_at_least(0, &text).await?;
             session.row_settings.settled();
             let (first, rest) = answers.split_at_checked(statements).unwrap_or_default();
             opened.extend(first.iter().map(|answer: &Answer| answer.rows));

@@ -10,7 +10,6 @@ pub(crate) mod group;
 pub(crate) mod liveness;
 pub(crate) mod lock_names;
 pub(crate) mod lock_wait;
-pub(crate) mod mariadb;
 pub(crate) mod port;
 pub(crate) mod prelude;
 pub(crate) mod processes;

@@ -70,15 +70,9 @@ impl ReachedServer {
             || csa_provider::binlog::version_numbers(&self.version)[0] >= 9
     }
 
-    /// Returns the bytes of row images that fit one packet, BASE64 and the opening of a group
-    /// included.
-    pub(crate) fn row_image_bytes(&self) -> usize {
-        // BASE64 takes 4/3 of the images, and the opening states a whole GTID set.
-        self.max_allowed_packet / 2
-    }
-
-    /// Returns the bytes of statements that fit one packet beside the opening of a group.
+    /// Returns the bytes of row images or of statements that fit one packet beside the opening of a group.
     pub(crate) fn packet_bytes(&self) -> usize {
+        // BASE64 takes 4/3 of the images, and the opening states a whole GTID set.
         self.max_allowed_packet / 2
     }
 

@@ -234,17 +234,8 @@ impl Session {
     ///
     /// Nothing may follow a BINLOG statement in such a packet: its OK lacks the more-results flag.
     pub(crate) async fn run(&mut self, statements: impl AsRef<[u8]> + Send) -> Result<Vec<u64>> {
-        let answers = self.run_counting(statements).await?;
+        let answers = self.run_at_least(0, statements).await?;
         Ok(answers.into_iter().map(|answer| answer.rows).collect())
-    }
-
-    /// Does what [`Self::run`] does, and returns the warning count of each statement and the rows
-    /// of a `SHOW WARNINGS`.
-    pub(crate) async fn run_counting(
-        &mut self,
-        statements: impl AsRef<[u8]> + Send,
-    ) -> Result<Vec<Answer>> {
-        self.run_at_least(0, statements).await
     }
 
     /// Does what [`Self::run`] does, for a packet in which statements follow a BINLOG statement: so
@@ -263,7 +254,8 @@ impl Session {
         self.exchange(0, statement, sent).await.map(drop)
     }
 
-    /// Does what [`Self::run_counted`] does, and returns the answers.
+    /// Does what [`Self::run_counted`] does, and returns the answers: among them the warning count of each statement and
+    /// the rows of a `SHOW WARNINGS`.
     pub(crate) async fn run_at_least(
         &mut self,
         least: usize,

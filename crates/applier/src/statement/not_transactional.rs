@@ -384,7 +384,7 @@ async fn one_statement(
     if !rows.takes_row_images() {
         return Err(refused("the rows are written by several statements (executor = \"sql\")"));
     }
-    let limit = session.server().row_image_bytes();
+    let limit = session.server().packet_bytes();
     let mut steps = Steps::unmerged(group, (0, group.transactions.len()), limit, &Arc::default());
     let mut whole: Option<RowImages> = None;
     while let Some(step) = steps.next().await {

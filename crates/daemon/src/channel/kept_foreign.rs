@@ -2,35 +2,21 @@
 //! which a source has sent something since. A daemon needs them if it starts while the target is away: they tell a
 //! source with another history from one of several sources of the target.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use csa_provider::binlog::Uuid;
 use csa_provider::source::{Foreign, SharedForeign};
 use csa_relaystore::disk::{create_private_folder, make_private};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::host::blocking;
 use crate::host::replaced_file::replace_synced;
 
 const FILE: &str = "foreign.json";
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    servers: Vec<String>,
-    /// Absent, like the next one, in a file of an earlier version, which has these servers among the others.
-    #[serde(default)]
-    own: Vec<String>,
-    #[serde(default)]
-    followed: Vec<String>,
-    is_undecided: bool,
-}
 
 /// A channel's servers, and the file that has them. Clones are the same one.
 #[derive(Debug, Clone)]
@@ -84,17 +70,7 @@ fn read(directory: &Path) -> Foreign {
     let path = directory.join(FILE);
     let Ok(text) = fs::read(&path) else { return Foreign::default() };
     make_private(&path);
-    let kept = serde_json::from_slice(&text).ok();
-    kept.and_then(foreign).unwrap_or_default()
-}
-
-fn foreign(kept: Kept) -> Option<Foreign> {
-    let Kept { servers, own, followed, is_undecided } = kept;
-    let parsed = |texts: Vec<String>| -> Option<BTreeSet<Uuid>> {
-        texts.iter().map(|text| Uuid::parse_str(text).ok()).collect()
-    };
-    let (servers, own, followed) = (parsed(servers)?, parsed(own)?, parsed(followed)?);
-    Some(Foreign { own, servers, followed, is_undecided })
+    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 /// Replaces the file as a whole, on disk before this returns; a crash leaves the old one or the new one.
@@ -103,11 +79,7 @@ fn write(directory: &Path, foreign: &Foreign) {
         return;
     }
     let path = directory.join(FILE);
-    let texts = |servers: &BTreeSet<Uuid>| servers.iter().map(ToString::to_string).collect();
-    let Foreign { own, servers, followed, is_undecided } = foreign;
-    let (own, servers, followed) = (texts(own), texts(servers), texts(followed));
-    let kept = Kept { servers, own, followed, is_undecided: *is_undecided };
-    let written = serde_json::to_vec(&kept).map_err(io::Error::from).and_then(|text| {
+    let written = serde_json::to_vec(foreign).map_err(io::Error::from).and_then(|text| {
         create_private_folder(directory)?;
         replace_synced(&path, &text)
     });
@@ -119,6 +91,8 @@ fn write(directory: &Path, foreign: &Foreign) {
 
 #[cfg(test)]
 mod tests {
+    use csa_provider::binlog::Uuid;
+
     use super::*;
 
     #[test]
@@ -136,16 +110,6 @@ mod tests {
         let none = Foreign::default();
         write(&folder, &none);
         assert_eq!(read(&folder), none);
-    }
-
-    #[test]
-    fn a_file_of_an_earlier_version_is_read() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let server = Uuid::from_u128(7);
-        let text = format!(r#"{{"servers":["{server}"],"is_undecided":false}}"#);
-        fs::write(directory.path().join(FILE), text).expect("written");
-        let foreign = Foreign { servers: [server].into(), ..Foreign::default() };
-        assert_eq!(read(directory.path()), foreign);
     }
 
     #[tokio::test]
@@ -170,7 +134,8 @@ mod tests {
     #[test]
     fn a_file_that_is_no_answer_counts_as_none() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        for text in ["", "{}", r#"{"servers":["x"],"is_undecided":true}"#] {
+        let of_no_server = r#"{"own":[],"servers":["x"],"followed":[],"is_undecided":true}"#;
+        for text in ["", "{}", of_no_server] {
             fs::write(directory.path().join(FILE), text).expect("written");
             assert_eq!(read(directory.path()), Foreign::default(), "{text}");
         }

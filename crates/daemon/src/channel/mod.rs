@@ -29,9 +29,7 @@ mod traced;
 mod watch;
 
 pub(crate) use identity::Identity;
-pub(crate) use live_settings::{
-    CHANNEL_SETTINGS, Commanded, LiveSetting, Paused, SetCommand, Setting,
-};
+pub(crate) use live_settings::{CHANNEL_SETTINGS, LiveSetting, Paused, SetCommand};
 pub(crate) use overlap::overlap;
 pub(crate) use refusal::Refusal;
 pub(crate) use rounds::forget_comparisons;

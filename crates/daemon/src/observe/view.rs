@@ -207,12 +207,11 @@ pub(crate) struct BottleneckView {
 
 /// Settings that can change while the channel runs, with their current values.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct SettingsView {
     pub(crate) paused: bool,
     /// The sender of the pause (the claimed name and the identity that the kernel reports), and its time.
-    #[serde(default)]
     pub(crate) paused_by: Option<String>,
-    #[serde(default)]
     pub(crate) paused_since: Option<String>,
     pub(crate) worker_count: u16,
     pub(crate) event_memory_limit: u64,
@@ -224,13 +223,13 @@ pub(crate) struct SettingsView {
 
 /// Modelled on `replication_connection_status`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct ConnectionView {
     pub(crate) source: String,
     pub(crate) source_uuid: Option<String>,
     pub(crate) source_version: Option<String>,
     pub(crate) service_state: String,
     /// Reception has begun, and nobody has ended it since.
-    #[serde(default)]
     pub(crate) is_wanted: bool,
     pub(crate) count_received_heartbeats: u64,
     pub(crate) last_heartbeat_timestamp: Option<String>,
@@ -254,13 +253,10 @@ pub(crate) struct ConnectionView {
     pub(crate) connects_total: u64,
     pub(crate) checksum_failures_total: u64,
     /// Events passed over because they mean nothing to a replica.
-    #[serde(default)]
     pub(crate) passed_over_events_total: u64,
     /// The source takes acknowledgements; absent unless `semi_sync` is set and the source is connected.
-    #[serde(default)]
     pub(crate) semi_sync: Option<bool>,
     /// One can cover many transactions.
-    #[serde(default)]
     pub(crate) acknowledgements_total: u64,
 }
 
@@ -282,11 +278,10 @@ pub(crate) struct RelayView {
 
 /// Modelled on `replication_applier_status` and `replication_applier_status_by_worker`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct ApplierView {
     /// Address, as configured; empty for a channel that only archives.
-    #[serde(default)]
     pub(crate) target: String,
-    #[serde(default)]
     pub(crate) target_version: Option<String>,
     pub(crate) service_state: String,
     /// How rows are written: `row-image` or `sql`.
@@ -295,21 +290,17 @@ pub(crate) struct ApplierView {
     pub(crate) desired_delay: f64,
     pub(crate) remaining_delay: Option<f64>,
     /// Transactions whose account management was left out.
-    #[serde(default)]
     pub(crate) accounts_left_out_total: u64,
     /// Statements about schema csa that were not applied.
     pub(crate) own_left_out_total: u64,
     /// Transactions that came back to the target and were not applied again.
-    #[serde(default)]
     pub(crate) returned_left_out_total: u64,
     /// Transactions that an operator skipped.
-    #[serde(default)]
     pub(crate) skipped_total: u64,
     pub(crate) count_transactions_retries: u64,
     /// Groups that gave up their locks to an earlier one.
     pub(crate) lock_inversions_total: u64,
     /// Groups that were committed before an earlier one.
-    #[serde(default)]
     pub(crate) commit_inversions_total: u64,
     /// Transactions that were read and are in no group, and groups that wait for another's commit.
     pub(crate) waiting_transactions: u64,
@@ -319,7 +310,6 @@ pub(crate) struct ApplierView {
     /// Connections on the target that hold locks, or the GTID, for which the next group to commit waits.
     pub(crate) lock_holders: Vec<u32>,
     /// The lock of others for which the channel waits.
-    #[serde(default)]
     pub(crate) lock_wait: Option<LockWaitView>,
     /// Tables whose rows had to wait for other groups, most rows first.
     pub(crate) dependencies: Vec<DependencyView>,
@@ -333,10 +323,8 @@ pub(crate) struct ApplierView {
     pub(crate) last_applied_transaction_end_apply_timestamp: Option<String>,
     pub(crate) target_error_message: Option<String>,
     /// Sessions that the target refused with an error.
-    #[serde(default)]
     pub(crate) refused_sessions_total: u64,
     /// Sessions that the target permits beside the one that holds the channel; absent unless it has refused one more.
-    #[serde(default)]
     pub(crate) session_limit: Option<u64>,
     /// Times the target came back without transactions that were committed there, and those it
     /// lacked the last time.

@@ -6,6 +6,8 @@ use csa_provider::source::{Foreign, Known};
 
 use csa_provider::server::{Finding, Place};
 
+use crate::host::counted;
+
 /// Longer sets are shortened in a finding.
 const SHOWN: usize = 200;
 
@@ -81,7 +83,7 @@ impl Position<'_> {
             CHECK,
             format!(
                 "the source has purged {} that the target lacks: {}",
-                transactions(lacking.count()),
+                counted(lacking.count(), "transaction"),
                 shown(&lacking)
             ),
         )
@@ -112,7 +114,7 @@ impl Position<'_> {
             format!(
                 "the target has {} of this source's history that the source lacks (was it reset \
                  or restored from a backup, or is it another server or a replica that lags?): {}",
-                transactions(ahead.count()),
+                counted(ahead.count(), "transaction"),
                 shown(&ahead)
             ),
         )
@@ -140,7 +142,7 @@ impl Position<'_> {
         let pending = self.executed.difference(start);
         let text = match pending.count() {
             0 => format!("begins after {by}; nothing is pending"),
-            count => format!("begins after {by}; {} pending", transactions(count)),
+            count => format!("begins after {by}; {} pending", counted(count, "transaction")),
         };
         let is_first = self.checkpoint.is_none() && *start_from == StartFrom::Target;
         let from_nothing = !self.executed.is_empty() && !start.intersects(&self.executed);
@@ -162,13 +164,6 @@ impl Position<'_> {
             };
         }
         Finding::ok(CHECK, text)
-    }
-}
-
-fn transactions(count: u64) -> String {
-    match count {
-        1 => "1 transaction".to_owned(),
-        _ => format!("{count} transactions"),
     }
 }
 

@@ -5,6 +5,8 @@ use std::fmt;
 use csa_provider::server::{Finding, Level};
 use serde::Serialize;
 
+use crate::host::counted;
+
 /// One channel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct CheckReport {
@@ -21,15 +23,12 @@ impl CheckReport {
     /// Returns `21 ok, 2 warnings, 1 error`.
     #[must_use]
     pub(crate) fn summary(&self) -> String {
-        let counted = |count: usize, word: &str| match count {
-            1 => format!("1 {word}"),
-            _ => format!("{count} {word}s"),
-        };
+        let counted = |level, noun| counted(self.count(level) as u64, noun);
         format!(
             "{} ok, {}, {}",
             self.count(Level::Ok),
-            counted(self.count(Level::Warning), "warning"),
-            counted(self.count(Level::Error), "error")
+            counted(Level::Warning, "warning"),
+            counted(Level::Error, "error")
         )
     }
 }

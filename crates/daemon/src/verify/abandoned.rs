@@ -1,22 +1,21 @@
 //! Ends a query that nobody waits for any more. A server does not notice that its client is gone before it sends
 //! something, so the query that reads a whole table would run for hours after a comparison was interrupted.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use csa_applier::{Target, TargetLink};
 use csa_provider::server::link::{Limits, Row, rows_as};
 use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 
 /// The time to end one.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Characters of a query that are compared with what the server shows, which is 64 KiB at most.
 const SHOWN: usize = 16_000;
-/// Between two looks for queries that are being ended.
-const POLL: Duration = Duration::from_millis(10);
 
 /// Queries that are being ended.
-static ENDING: AtomicUsize = AtomicUsize::new(0);
+static ENDING: LazyLock<TaskTracker> = LazyLock::new(TaskTracker::new);
 
 /// A query that runs. Dropped before [`Self::answered`] was called, it ends the query on the server.
 #[derive(Debug)]
@@ -46,37 +45,19 @@ impl Drop for RunningQuery<'_> {
         let Ok(runtime) = Handle::try_current() else { return };
         let (server, connection) = (self.server.clone(), self.connection);
         let query: String = self.query.chars().take(SHOWN).collect();
-        let ending = Ending::new();
-        runtime.spawn(async move {
-            let _ending = ending;
+        let ending = async move {
             // A server that can't be reached has ended the query, or is left to notice.
             let _ = tokio::time::timeout(PATIENCE, end(&server, connection, &query)).await;
-        });
-    }
-}
-
-/// One of [`ENDING`].
-struct Ending;
-
-impl Ending {
-    fn new() -> Self {
-        ENDING.fetch_add(1, Ordering::AcqRel);
-        Self
-    }
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        ENDING.fetch_sub(1, Ordering::AcqRel);
+        };
+        ENDING.spawn_on(ending, &runtime);
     }
 }
 
 /// Waits until abandoned queries of this process are ended, at most for a moment.
 pub(crate) async fn ended() {
-    let started = Instant::now();
-    while ENDING.load(Ordering::Acquire) > 0 && started.elapsed() < PATIENCE {
-        tokio::time::sleep(POLL).await;
-    }
+    // A wait for an open tracker would never end.
+    ENDING.close();
+    let _ = tokio::time::timeout(PATIENCE, ENDING.wait()).await;
 }
 
 /// Ends the connection if it runs this query: the server may have given its number to another client.

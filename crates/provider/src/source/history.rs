@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::mem;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::binlog::gtid::{GtidSet, Uuid};
 use crate::seams::planted::{Bug, is_planted};
 
 /// Servers with transactions on the target that the channel's source need not have.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Foreign {
     /// The servers of the target, now and before. They stay foreign also where their transactions come back from a
     /// source, which need not have all of them.

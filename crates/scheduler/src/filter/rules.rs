@@ -1,20 +1,31 @@
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
+
 /// The rules as the operator wrote them, with the names of MySQL's options.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct FilterRules {
+    #[serde(rename = "replicate_do_db", skip_serializing_if = "Vec::is_empty")]
     pub do_db: Vec<String>,
+    #[serde(rename = "replicate_ignore_db", skip_serializing_if = "Vec::is_empty")]
     pub ignore_db: Vec<String>,
     /// `schema.table`.
+    #[serde(rename = "replicate_do_table", skip_serializing_if = "Vec::is_empty")]
     pub do_table: Vec<String>,
+    #[serde(rename = "replicate_ignore_table", skip_serializing_if = "Vec::is_empty")]
     pub ignore_table: Vec<String>,
     /// `schema.table` with `%` for any characters and `_` for one; `\` escapes either.
+    #[serde(rename = "replicate_wild_do_table", skip_serializing_if = "Vec::is_empty")]
     pub wild_do_table: Vec<String>,
+    #[serde(rename = "replicate_wild_ignore_table", skip_serializing_if = "Vec::is_empty")]
     pub wild_ignore_table: Vec<String>,
     /// The source's schema and its name on the target.
+    #[serde(rename = "replicate_rewrite_db", skip_serializing_if = "Vec::is_empty")]
     pub rewrite_db: Vec<(String, String)>,
     /// Account statements and changes of the grant tables are applied if the other rules let them
     /// pass. Otherwise they are left out: a source must not decide who may log in to the target.
+    #[serde(rename = "replicate_accounts", skip_serializing_if = "std::ops::Not::not")]
     pub accounts: bool,
 }
 

@@ -72,7 +72,6 @@ pub(crate) enum Statement {
     /// The line of a connection in the process list.
     Process(u32),
     HasTable(TableName),
-    ColumnsOf(TableName),
     /// As statements for rows need them.
     TypesOf(TableName),
     UniqueKeysOf(TableName),
@@ -301,13 +300,6 @@ fn select(parser: &mut Parser<'_>) -> Option<Statement> {
         "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='csa' AND table_name=",
     ) {
         Some(Statement::HasTable(own(name.trim_matches('\''))))
-    } else if after(
-        "SELECT LOWER(column_name) FROM information_schema.columns \
-         WHERE table_schema='csa' AND table_name='audit'",
-    )
-    .is_some()
-    {
-        Some(Statement::ColumnsOf(own("audit")))
     } else if after("SELECT c.COLUMN_NAME, c.DATA_TYPE, ").is_some() {
         named(text).map(Statement::TypesOf)
     } else if after("SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS ").is_some()

@@ -1,11 +1,19 @@
-//! Rules that MariaDB alone needs. Pure.
+//! Rules that MariaDB alone needs
+//! (<https://mariadb.com/docs/release-notes/compatibility-and-differences/replication-compatibility-between-mariadb-and-mysql>).
+//! Pure.
+//!
+//! MariaDB takes no row images of MySQL 8 and has GTIDs of another kind. So rows go as SQL, statements
+//! are recorded in `csa.statement`, and `csa.checkpoint` alone states which transactions were applied.
 
+use csa_provider::binlog::version_numbers;
 use csa_provider::server::{Finding, Place, ServerFacts};
 
 use super::any_vendor::{logged_format, writable};
 use super::privileges::definitions;
 use crate::options::{Executor, TargetGtids, TargetOptions};
-use crate::server::mariadb::is_supported;
+
+/// The oldest release that is supported.
+const OLDEST: [u32; 3] = [10, 11, 0];
 
 /// Privileges for writing rows and their checkpoint, and for reading triggers and locks.
 const PRIVILEGES: [&str; 7] =
@@ -26,7 +34,7 @@ pub(super) fn requirements(target: &ServerFacts, options: &TargetOptions) -> Vec
 fn release(target: &ServerFacts) -> Finding {
     const CHECK: &str = "target.version";
     let version = target.version.text();
-    match is_supported(version) {
+    match version_numbers(version) >= OLDEST {
         true => Finding::warning(
             CHECK,
             format!(
@@ -82,4 +90,22 @@ fn privileges(target: &ServerFacts) -> Finding {
     }
     Finding::error(CHECK, format!("{account} lacks {}", missing.join(", ")))
         .fix(Place::Target, target.grant(&missing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OLDEST, version_numbers};
+
+    #[test]
+    fn releases_are_told_apart() {
+        for (version, expected) in [
+            ("10.11.19-MariaDB-0+deb12u1-log", true),
+            ("11.4.5-MariaDB", true),
+            ("10.6.22-MariaDB", false),
+            ("5.5.68-MariaDB", false),
+            ("MariaDB", false),
+        ] {
+            assert_eq!(version_numbers(version) >= OLDEST, expected, "{version}");
+        }
+    }
 }

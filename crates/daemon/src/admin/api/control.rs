@@ -147,7 +147,7 @@ pub(super) async fn skip(
 /// Returns the route of each setting that a command changes.
 pub(super) fn settings() -> Vec<(String, MethodRouter<Shared>)> {
     let of_channels = CHANNEL_SETTINGS.iter().filter_map(|setting| {
-        let command = setting.command()?;
+        let command = setting.command.as_ref()?;
         let set = async move |State(daemon): State<Shared>,
                               Path(name): Path<String>,
                               sender: Sender,
@@ -163,7 +163,7 @@ pub(super) fn settings() -> Vec<(String, MethodRouter<Shared>)> {
         Some((format!("/channels/{{name}}/{}", command.name), put(set)))
     });
     let of_daemon = DAEMON_SETTINGS.iter().filter_map(|setting| {
-        let command = setting.command()?;
+        let command = setting.command.as_ref()?;
         let set = async move |State(daemon): State<Shared>, sender: Sender, body: String| {
             let [from, to] = set(command, &daemon, &body)?;
             Ok::<_, ApiError>(changed(&daemon, None, command.name, from, to, &sender).await)
@@ -174,7 +174,7 @@ pub(super) fn settings() -> Vec<(String, MethodRouter<Shared>)> {
 }
 
 fn set<H>(command: &SetCommand<H>, holder: &H, text: &str) -> Result<[String; 2], ApiError> {
-    command.change(holder, text).map_err(|error| ApiError::bad(error, command.form))
+    (command.change)(holder, text).map_err(|error| ApiError::bad(error, command.form))
 }
 
 pub(super) async fn set_until(

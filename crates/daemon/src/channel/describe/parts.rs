@@ -62,16 +62,12 @@ pub(super) fn connection(source: &SourceView, over: bool, is_wanted: bool) -> Co
     }
 }
 
+/// The target's name, the delay, the lock's wait, the rewinds and skips do not come from the applier.
 pub(super) fn applier(applied: &Applied, service_state: &str, earlier: &Applied) -> ApplierView {
     let last = applied.last_applied.as_ref();
     let header = last.map(|group| &group.last);
     let applying = applied.groups.values().next();
-    // The target's name, the delay, the rewinds and times do not come from the applier.
     ApplierView {
-        target: String::new(),
-        target_version: None,
-        desired_delay: 0.0,
-        remaining_delay: None,
         service_state: service_state.to_owned(),
         executor: applied.executor.map(|executor| executor.name().to_owned()),
         own_left_out_total: earlier.own_left_out_total + applied.own_left_out_total,
@@ -84,8 +80,6 @@ pub(super) fn applier(applied: &Applied, service_state: &str, earlier: &Applied)
         waiting_groups: applied.waiting_groups as u64,
         workers: applied.sessions.iter().map(|session| worker(session, applied)).collect(),
         lock_holders: applied.lock_holders.clone(),
-        // Its time is that of the view.
-        lock_wait: None,
         dependencies: applied.held_back.iter().take(TABLES_SHOWN).map(dependency).collect(),
         statement: applied.statement.as_ref().map(statement),
         applying_transaction: applying.map(|group| group.last.gtid.to_string()),
@@ -98,10 +92,7 @@ pub(super) fn applier(applied: &Applied, service_state: &str, earlier: &Applied)
         target_error_message: applied.target_error.clone(),
         refused_sessions_total: earlier.refused_sessions_total + applied.refused_sessions_total,
         session_limit: applied.shortage.as_ref().map(|shortage| shortage.sessions as u64),
-        skipped_total: 0,
-        target_rewinds_total: 0,
-        last_target_rewind_timestamp: None,
-        last_target_rewind_transaction_set: None,
+        ..ApplierView::default()
     }
 }
 

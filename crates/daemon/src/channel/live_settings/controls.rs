@@ -27,7 +27,7 @@ pub(crate) struct Paused {
 /// daemon's exit, over restarts of the channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Controls {
-    pub(super) tuning: watch::Sender<Tuning>,
+    tuning: watch::Sender<Tuning>,
     rates: Arc<Mutex<Rates>>,
     pub(super) throttle_by: watch::Sender<Arc<ThrottleBy>>,
     pub(super) notify: watch::Sender<Arc<Notify>>,
@@ -68,6 +68,10 @@ impl Controls {
 
     pub(crate) fn tuning(&self) -> Tuning {
         *self.tuning.borrow()
+    }
+
+    pub(super) fn set_worker_count(&self, count: u16) {
+        self.tuning.send_modify(|tuning| tuning.worker_count = count);
     }
 
     pub(in crate::channel) fn subscribe(&self) -> watch::Receiver<Tuning> {

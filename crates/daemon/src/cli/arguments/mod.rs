@@ -29,7 +29,7 @@ pub(crate) use verify::VerifyArguments;
 pub(super) fn set_commands<H, C>(
     settings: &'static [LiveSetting<H, C>],
 ) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let commands = settings.iter().filter_map(LiveSetting::command);
+    let commands = settings.iter().filter_map(|setting| setting.command.as_ref());
     commands.map(|command| (command.name, command.meaning))
 }
 

@@ -1,10 +1,12 @@
 //! The files that the daemon reads: `csa-daemon.toml`, `conf.d/NAME.toml`, and `secrets`. Each is replaced whole.
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+
+use csa_relaystore::disk::create_private_file;
 
 use crate::config::Config;
 
@@ -120,9 +122,7 @@ fn make(folder: &Path) -> io::Result<()> {
 
 /// Only its owner reads it: it may hold a secret.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(content)
+    create_private_file(path)?.write_all(content)
 }
 
 fn names(folder: &Path) -> io::Result<Vec<String>> {

@@ -1,19 +1,20 @@
 //! Files of a comparison: the state from which an interrupted run resumes, and statements for rows that
 //! differ. Both hold values of rows, so only their owner can read them.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::verify::{REPAIR_SESSION, STATE_FILE, Saved, TableReport, VerifyOptions};
 use csa_applier::TargetGtids;
 use csa_provider::server::visible::one_line;
+use csa_relaystore::disk::create_private_file;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::config::ChannelSettings;
+use crate::host::replaced_file::replace;
 use crate::host::{Failure, now_micros, rfc3339};
 
 /// The rows of an older state may have changed since.
@@ -89,12 +90,8 @@ impl ResumeFile {
     /// Replaces the file as a whole. A run that can't keep its state continues without.
     pub(super) fn write(&self, saved: &Saved) {
         let content = Content { version: VERSION, saved_at: now_micros(), saved };
-        let next = self.path.with_extension("json.next");
-        let written = serde_json::to_vec(&content).map_err(io::Error::from).and_then(|text| {
-            let mut file = private(&next)?;
-            file.write_all(&text)?;
-            fs::rename(&next, &self.path)
-        });
+        let text = serde_json::to_vec(&content).map_err(io::Error::from);
+        let written = text.and_then(|text| replace(&self.path, &text));
         if written.is_ok() {
             self.is_useful.store(saved.progress() != (0, 0), Ordering::Relaxed);
         }
@@ -128,11 +125,6 @@ impl ResumeFile {
     }
 }
 
-/// Returns a new or emptied file for its owner alone.
-fn private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
-}
-
 /// Statements for rows that differ, as `mysql` reads them.
 pub(super) struct RepairFile {
     name: String,
@@ -153,7 +145,7 @@ impl RepairFile {
         let wrong = |error| Failure::Input(format!("--repair {name}: {error}"));
         let output: Box<dyn Write + Send> = match name.as_str() {
             "-" => Box::new(io::stdout()),
-            _ => Box::new(private(path).map_err(wrong)?),
+            _ => Box::new(create_private_file(path).map_err(wrong)?),
         };
         let state = RepairOutput { output, channel: None, rows: 0, failed: None };
         Ok(Self { name, state: Mutex::new(state) })

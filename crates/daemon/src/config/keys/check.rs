@@ -143,22 +143,8 @@ fn quantity(
     }
 }
 
-/// Keys of earlier versions: the end of the table's path, the name, and how to proceed. A file that has one is
-/// refused, as leaving out the key may change what its author relies on.
-const REMOVED: [(&str, &str, &str); 1] = [(
-    "applier.",
-    "commit_window",
-    "no longer exists; leave it out to commit in the order of the source, or set \
-     applier.preserve_commit_order = false to let commits pass each other",
-)];
-
 /// Refuses keys that do not exist.
 fn known(table: &Table, schema: &Json, path: &str) -> Result {
-    let removed =
-        REMOVED.iter().find(|(of, name, _)| path.ends_with(of) && table.contains_key(*name));
-    if let Some((_, name, why)) = removed {
-        return wrong(format!("{path}{name}: {why}"));
-    }
     let properties = schema["properties"].as_object();
     let known: Vec<&str> =
         properties.into_iter().flat_map(|keys| keys.keys()).map(String::as_str).collect();

@@ -4,8 +4,7 @@ use super::{ChecksumAlgorithm, EventError, EventHeader, RawEvent};
 use crate::binlog::bytes_reader::Reader;
 use crate::binlog::version::version_numbers;
 
-/// Version (2), server version text (50), creation time (4), common header length (1).
-const FIXED_LEN: usize = 57;
+/// The version (2) and the server's version as text (50) come before it.
 const CREATED_OFFSET: usize = EventHeader::LEN + 52;
 const VERSION: u16 = 4;
 
@@ -108,9 +107,6 @@ impl FormatDescription {
         bytes.extend_from_slice(&checksum.to_le_bytes());
         bytes
     }
-
-    /// The smallest size of a well-formed format description.
-    pub const MIN_LEN: usize = EventHeader::LEN + FIXED_LEN + 5;
 }
 
 impl PartialEq for FormatDescription {

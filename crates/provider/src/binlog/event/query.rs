@@ -7,8 +7,6 @@ use crate::binlog::bytes_reader::{Malformed, Reader};
 #[derive(Debug, Clone, Copy)]
 pub struct QueryEvent<'a> {
     pub thread_id: u32,
-    /// Seconds the statement took on the source.
-    pub exec_time: u32,
     /// The error with which the statement ended; 0 for none.
     pub error_code: u16,
     /// Default database; empty for none.
@@ -30,7 +28,7 @@ impl<'a> QueryEvent<'a> {
     fn read(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let thread_id = reader.u32("thread id")?;
-        let exec_time = reader.u32("execution time")?;
+        reader.u32("execution time")?;
         let database_len = usize::from(reader.u8("database length")?);
         let error_code = reader.u16("error code")?;
         let status_len = usize::from(reader.u16("status variables length")?);
@@ -38,7 +36,7 @@ impl<'a> QueryEvent<'a> {
         let database = reader.take(database_len, "database")?;
         reader.u8("end of database")?;
         let statement = reader.rest();
-        Ok(Self { thread_id, exec_time, error_code, database, status_vars, statement })
+        Ok(Self { thread_id, error_code, database, status_vars, statement })
     }
 
     /// The session settings as they were logged: equal bytes are equal settings.

@@ -184,11 +184,6 @@ impl GtidSet {
     }
 
     #[must_use]
-    pub fn is_superset_of(&self, other: &Self) -> bool {
-        other.is_subset_of(self)
-    }
-
-    #[must_use]
     pub fn intersects(&self, other: &Self) -> bool {
         self.difference(other).count() != self.count()
     }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::Result;
 use parking_lot::Mutex as SyncMutex;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 
 /// The name of this store in errors of the library.
 pub(in crate::archive::store) const DIRECTORY: &str = "directory";
@@ -24,7 +23,7 @@ static DIRECTORIES: SyncMutex<BTreeMap<PathBuf, Requests>> = SyncMutex::new(BTre
 #[derive(Debug, Clone, Default)]
 pub(super) struct Requests {
     /// Those whose caller has given up, and which the system still holds.
-    pub(super) abandoned: Arc<watch::Sender<usize>>,
+    pub(super) abandoned: TaskTracker,
 }
 
 impl Requests {
@@ -47,12 +46,10 @@ impl Requests {
     /// # Errors
     /// They don't in time.
     pub(super) async fn returned(&self) -> Result<()> {
-        let mut abandoned = self.abandoned.subscribe();
-        let all = async { abandoned.wait_for(|abandoned| *abandoned == 0).await.is_ok() };
-        match tokio::time::timeout(PATIENCE, all).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(failed("an earlier request to the directory is still not answered")),
-        }
+        // A wait for an open tracker would never end.
+        self.abandoned.close();
+        let all = tokio::time::timeout(PATIENCE, self.abandoned.wait());
+        all.await.map_err(|_| failed("an earlier request to the directory is still not answered"))
     }
 
     /// Begins a request in a task of its own, which continues when the caller gives up.
@@ -71,11 +68,7 @@ impl Requests {
     pub(super) fn leave<T: Send + 'static>(&self, task: JoinHandle<T>) {
         // Without a runtime the process is at its end.
         let Ok(runtime) = Handle::try_current() else { return };
-        let left = Left::new(self);
-        runtime.spawn(async move {
-            drop(task.await);
-            drop(left);
-        });
+        self.abandoned.spawn_on(async move { drop(task.await) }, &runtime);
     }
 }
 
@@ -91,22 +84,6 @@ impl<T: Send + 'static> Drop for Request<T> {
         if let Some(task) = self.task.take().filter(|task| !task.is_finished()) {
             self.requests.leave(task);
         }
-    }
-}
-
-/// One that nobody waits for.
-struct Left(Requests);
-
-impl Left {
-    fn new(requests: &Requests) -> Self {
-        requests.abandoned.send_modify(|abandoned| *abandoned += 1);
-        Self(requests.clone())
-    }
-}
-
-impl Drop for Left {
-    fn drop(&mut self) {
-        self.0.abandoned.send_modify(|abandoned| *abandoned -= 1);
     }
 }
 
