@@ -101,6 +101,9 @@ impl Watch {
 
     /// The channel starts, or starts again.
     pub(super) fn starting(&self, settings: &ChannelSettings) {
+        if settings.archive.is_none() {
+            self.shared.archive.ends();
+        }
         let mut inner = self.shared.inner.lock();
         inner.stage.start();
         inner.target = TargetWatch::of(settings);
@@ -460,5 +463,23 @@ impl Watch {
             attempts: inner.events.attempts,
             last_error: inner.stage.last_error.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::config::tests::MINIMAL;
+
+    #[test]
+    fn an_archive_that_was_removed_is_not_shown() {
+        let config = Config::parse(MINIMAL).expect("valid");
+        let settings = config.channels.into_iter().next().expect("a channel");
+        let watch = Watch::new(&settings, Controls::new(&settings));
+        watch.archive().begins("file:///archive", Duration::from_secs(60));
+        assert!(watch.view().archive.is_some());
+        watch.starting(&settings);
+        assert_eq!(watch.view().archive, None);
     }
 }

@@ -43,6 +43,20 @@ pub(crate) struct ArchiveView {
     pub(crate) error: Option<String>,
 }
 
+impl ArchiveView {
+    fn counts(self) -> Self {
+        Self {
+            files_total: self.files_total,
+            bytes_total: self.bytes_total,
+            transactions_total: self.transactions_total,
+            failures_total: self.failures_total,
+            gaps_total: self.gaps_total,
+            missing_transactions_total: self.missing_transactions_total,
+            ..Self::default()
+        }
+    }
+}
+
 /// Written by the uploader, read by everything that shows a channel.
 #[derive(Debug, Default)]
 pub(crate) struct ArchiveStatus {
@@ -112,18 +126,32 @@ impl ArchiveStatus {
         Some(view)
     }
 
-    /// A channel with an archive starts.
-    pub(super) fn begins(&self, url: &str, interval: Duration) {
+    /// A channel with an archive starts. Of one at another place only the counts stay.
+    pub(crate) fn begins(&self, url: &str, interval: Duration) {
         let mut inner = self.inner.lock();
-        let totals = inner.view.take().unwrap_or_default();
+        let mut earlier = inner.view.take().unwrap_or_default();
+        if earlier.url != url {
+            *inner = UploadState::default();
+            earlier = earlier.counts();
+        }
         inner.view = Some(ArchiveView {
             url: url.to_owned(),
             interval_seconds: interval.as_secs_f64(),
             error: None,
-            ..totals
+            ..earlier
         });
         inner.fails = false;
         inner.published = Some(Instant::now());
+    }
+
+    /// The channel has no archive any more.
+    pub(crate) fn ends(&self) {
+        *self.inner.lock() = UploadState::default();
+    }
+
+    /// Returns true if the channel has started with the archive at this place.
+    pub(super) fn is_of(&self, url: &str) -> bool {
+        self.inner.lock().view.as_ref().is_some_and(|view| view.url == url)
     }
 
     /// A session begins, or is further: it may take this long for its next step.
@@ -314,6 +342,25 @@ mod tests {
         assert_eq!(status.view(0).expect("an archive").interval_seconds, 1200.0);
         status.begins("file:///archive", Duration::from_secs(60));
         assert_eq!(status.view(0).expect("an archive").interval_seconds, 60.0);
+    }
+
+    #[test]
+    fn nothing_but_the_counts_is_left_of_an_archive_at_another_place() {
+        let status = begun();
+        status.continues("1", 3, &set("1-5"));
+        status.lost(&set("6-7"));
+        assert!(status.failed("away"));
+        status.begins("file:///other", Duration::from_secs(1200));
+        let shown = status.view(0).expect("an archive");
+        let expected = ArchiveView {
+            url: "file:///other".to_owned(),
+            interval_seconds: 1200.0,
+            failures_total: 1,
+            gaps_total: 1,
+            missing_transactions_total: 2,
+            ..ArchiveView::default()
+        };
+        assert_eq!((shown, status.archived()), (expected, None));
     }
 
     #[test]
