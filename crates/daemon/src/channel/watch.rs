@@ -426,8 +426,10 @@ impl Watch {
         let (reception, durations) = (source.reception(), durations.view());
         let archived = self.shared.archive.archived();
         let source = source.view();
-        let archive = self.shared.archive.view(source.clock.most());
+        let clock_ahead = source.clock.most();
         let mut inner = self.shared.inner.lock();
+        let progress = inner.progress.view(source);
+        let archive = self.shared.archive.view(clock_ahead, progress.usage.event_bytes_total);
         Facts {
             name: name.clone(),
             phase: inner.stage.phase,
@@ -446,7 +448,7 @@ impl Watch {
             memory_short,
             reception,
             durations,
-            progress: inner.progress.view(source),
+            progress,
             receiving: inner.receiving,
             is_wanted: inner.is_wanted,
             attached: inner.progress.status().is_some(),
