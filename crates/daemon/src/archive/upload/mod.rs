@@ -311,7 +311,7 @@ impl Uploader {
         tail.archived = index.end();
         tail.next += 1;
         self.note_archived(&tail.archived).await;
-        self.status.published(&index, contents.read_bytes);
+        self.status.published(&index, contents.read_bytes, contents.last_committed);
         self.sweep_if_due(tail).await;
         Ok(())
     }

@@ -69,6 +69,8 @@ struct UploadState {
     view: Option<ArchiveView>,
     /// The oldest transaction that is received and not archived.
     oldest: Option<Oldest>,
+    /// The last transaction of the last file: what comes after it is no older, and nobody may look for that for minutes.
+    last: Option<Oldest>,
     /// The last time at which the archive had everything, or got a file, or began.
     published: Option<Instant>,
     /// Event bytes that are archived, as the relay store counts them; `None` before the first is read.
@@ -122,7 +124,8 @@ impl ArchiveStatus {
         // Here, because no session looks while the archive is away, or while it catches up.
         view.pending_bytes = inner.archived_bytes.map_or(0, |bytes| received.saturating_sub(bytes));
         let now = SystemClock.now_micros();
-        view.lag_seconds = match inner.oldest {
+        let last = inner.last.filter(|_| view.pending_bytes > 0);
+        view.lag_seconds = match inner.oldest.or(last) {
             Some(oldest) => Some(oldest.age(now, clock_ahead)),
             None if view.history.is_empty() => None,
             None => Some(0.0),
@@ -229,7 +232,7 @@ impl ArchiveStatus {
         match contents {
             Some(contents) => inner.waits(contents),
             None => {
-                inner.oldest = None;
+                (inner.oldest, inner.last) = (None, None);
                 inner.archived_bytes = Some(read);
                 inner.published = Some(Instant::now());
                 inner.fails = false;
@@ -240,10 +243,11 @@ impl ArchiveStatus {
         }
     }
 
-    /// A file is in the archive.
-    pub(super) fn published(&self, index: &FileIndex, read: u64) {
+    /// A file is in the archive, whose last commit was at this time by the source's clock.
+    pub(super) fn published(&self, index: &FileIndex, read: u64, committed: u64) {
         let mut inner = self.inner.lock();
         inner.published = Some(Instant::now());
+        inner.last = Some(Oldest { committed, since: Instant::now() });
         inner.archived_bytes = Some(read);
         inner.oldest = None;
         inner.fails = false;
@@ -336,7 +340,7 @@ mod tests {
         assert_eq!(pending(700), 200);
         status.holds(Some(&contents(1, 500)));
         assert_eq!(pending(900), 400);
-        status.published(&index(1, "", ""), 800);
+        status.published(&index(1, "", ""), 800, 1);
         assert_eq!(pending(900), 100, "before anybody looks again");
         // A daemon that starts into a backlog.
         let status = begun();
@@ -360,6 +364,18 @@ mod tests {
         let later = lag(&status, now + 2 * HOUR, 0);
         assert!(is_about(later, 1200.0), "another session holds the same: {later}");
         assert!(is_about(lag(&status, 0, 0), 0.0), "no time was logged");
+    }
+
+    #[test]
+    fn an_archive_lags_until_somebody_has_seen_that_nothing_waits() {
+        let (status, now) = (begun(), SystemClock.now_micros());
+        status.continues("1", 1, &set("1-5"));
+        let lag = |received| status.view(0, received).expect("an archive").lag_seconds;
+        status.published(&index(1, "", ""), 800, now - 3_600_000_000);
+        assert!(lag(900).is_some_and(|lag| lag >= 3600.0), "{:?}", lag(900));
+        assert_eq!(lag(800), Some(0.0), "the file had everything");
+        status.looked(None, 800);
+        assert_eq!(lag(900), Some(0.0), "it has arrived since");
     }
 
     #[test]
