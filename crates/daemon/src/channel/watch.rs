@@ -242,6 +242,12 @@ impl Watch {
         self.shared.inner.lock().copy.check_ends(number, check);
     }
 
+    /// Returns the tables that are known to differ since they were copied.
+    pub(super) fn copy_differing(&self) -> Vec<String> {
+        let inner = self.shared.inner.lock();
+        inner.copy.check().map(|check| check.differing.clone()).unwrap_or_default()
+    }
+
     /// See [`CopyWatch::check_given_up`].
     pub(super) fn copy_check_given_up(&self, number: u64, text: &str) -> bool {
         self.shared.inner.lock().copy.check_given_up(number, text)
