@@ -204,6 +204,9 @@ fn alerts_and_dashboard_ask_for_metrics_that_exist() {
         assert!(ids.insert(panel["id"].as_u64()), "{}: an id twice", panel["title"]);
         assert!(panel["description"].as_str().is_some_and(|text| !text.is_empty()), "{panel}");
         for target in panel["targets"].as_array().expect("targets") {
+            // A range would show the last figure that was known as long as it has one.
+            let is_now = target["instant"] == true && target["range"] == false;
+            assert_eq!(is_now, panel["type"] == "stat", "{}", panel["title"]);
             let query = target["expr"].as_str().expect("a query").to_owned();
             let filled = query.replace("$__rate_interval", "5m");
             rules += &format!("      - record: a:b\n        expr: {}\n", Value::from(filled));

@@ -84,6 +84,19 @@ async fn the_target_has_the_state_of_each_channel_outside_of_its_binary_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_can_not_be_applied_is_a_failure() {
+    let (source, target) = pair().await;
+    let daemon = Daemon::builder(&source, &target).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    // Refused before the applier has it, which ends without an error of its own.
+    source.exec("SET SESSION binlog_format=STATEMENT; INSERT INTO shop.item VALUES (1)").await;
+    wait_state(&daemon, 0, "failed").await;
+    assert_eq!(text(&target, "state").await, "failed");
+    let shown = daemon.status()["channels"][0]["last_error"]["message"].clone();
+    assert_eq!(shown, text(&target, "last_error").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_on_the_row_holds_nothing_up() {
     let (source, target) = pair().await;
     let daemon = Daemon::builder(&source, &target).start();

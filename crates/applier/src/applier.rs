@@ -191,7 +191,8 @@ impl<O: CommitObserver> Applier<O> {
             warn!(%error, "the target's gtid_executed and the checkpoint differ until the next start");
         }
         if !self.workers.shared.target.is_lost() {
-            self.shown.note_end(&mut self.keeper, &outcome).await;
+            let is_cut_off = !stop.is_cancelled() && !self.scheduler.is_at_end();
+            self.shown.note_end(&mut self.keeper, &outcome, is_cut_off).await;
         }
         outcome
     }

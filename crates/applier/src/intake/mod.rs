@@ -57,6 +57,9 @@ pub trait IntakeObserver: Send {
 
     /// Returns the microseconds by which the source's clock is ahead of ours.
     fn clock_ahead(&self) -> i64;
+
+    /// The intake ends so, and the stream after that.
+    fn ended(&mut self, _end: &IntakeEnd) {}
 }
 
 /// A wait of the intake with a transaction in hand.
@@ -132,10 +135,12 @@ impl Hand {
 impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
     /// Reads until the pipeline ends or an error occurs. The stream ends with it: what was handed over before is applied.
     pub async fn run(mut self) -> IntakeEnd {
-        match self.pass_on().await {
+        let end = match self.pass_on().await {
             Ok(never) => match never {},
             Err(end) => end,
-        }
+        };
+        self.observer.ended(&end);
+        end
     }
 
     async fn pass_on(&mut self) -> Result<Infallible, IntakeEnd> {

@@ -62,6 +62,11 @@ pub struct ShownState {
 pub trait StateSource: fmt::Debug + Send + Sync {
     /// Returns the state at this moment.
     fn state(&self) -> ShownState;
+
+    /// Returns number and text of the error with which the stream of transactions has ended, if it was one.
+    fn stream_failure(&self) -> Option<(u16, String)> {
+        None
+    }
 }
 
 impl ShownState {
@@ -151,25 +156,15 @@ impl ShownStateWriter {
         Ok(hides)
     }
 
-    /// Writes the row once more at the end of a run.
-    pub(crate) async fn note_end(&mut self, keeper: &mut Keeper, outcome: &Result<()>) {
+    /// Writes the row once more at the end of a run; `is_cut_off`: it ended with its stream.
+    pub(crate) async fn note_end(
+        &mut self,
+        keeper: &mut Keeper,
+        outcome: &Result<()>,
+        is_cut_off: bool,
+    ) {
         let Some(source) = &self.source else { return };
-        let state = match outcome {
-            // The row is another daemon's.
-            Err(Error::Fenced { .. }) => return,
-            Err(error) => ShownState {
-                state: "failed".to_owned(),
-                reason: error.to_string(),
-                error_number: error.code().unwrap_or_default(),
-                error: error.to_string(),
-                ..source.state()
-            },
-            Ok(()) => ShownState {
-                state: "stopped".to_owned(),
-                reason: "applying has ended".to_owned(),
-                ..source.state()
-            },
-        };
+        let Some(state) = at_end(&**source, outcome, is_cut_off) else { return };
         if let Err(error) = self.write(keeper, &state).await {
             debug!(%error, "csa.status not written at the end");
         }
@@ -192,6 +187,30 @@ impl ShownStateWriter {
         }
         written
     }
+}
+
+/// Returns the state at the end of a run; `None` if the row is another daemon's.
+fn at_end(source: &dyn StateSource, outcome: &Result<()>, is_cut_off: bool) -> Option<ShownState> {
+    let failure = match outcome {
+        Err(Error::Fenced { .. }) => return None,
+        Err(error) => Some((error.code().unwrap_or_default(), error.to_string())),
+        Ok(()) => source.stream_failure().filter(|_| is_cut_off),
+    };
+    let state = source.state();
+    Some(match failure {
+        Some((error_number, error)) => ShownState {
+            state: "failed".to_owned(),
+            reason: error.clone(),
+            error_number,
+            error,
+            ..state
+        },
+        None => ShownState {
+            state: "stopped".to_owned(),
+            reason: "applying has ended".to_owned(),
+            ..state
+        },
+    })
 }
 
 /// Returns the pause after a write that took so long, beyond the usual one.
@@ -276,6 +295,29 @@ mod tests {
         // The disk is full, a deadlock, memory, descriptors, a privilege.
         assert!([1114, 1021, 1213, 1037, 23, 1142].into_iter().all(&mut continues));
         assert!(!continues(1064), "the text of the statement");
+    }
+
+    #[test]
+    fn a_stream_that_has_failed_ends_the_run_with_its_error() {
+        #[derive(Debug)]
+        struct Purged;
+
+        impl StateSource for Purged {
+            fn state(&self) -> ShownState {
+                ShownState::default()
+            }
+
+            fn stream_failure(&self) -> Option<(u16, String)> {
+                Some((1236, "purged".to_owned()))
+            }
+        }
+
+        let shown = |is_cut_off| {
+            let state = at_end(&Purged, &Ok(()), is_cut_off).expect("a row of ours");
+            (state.state, state.error_number, state.error)
+        };
+        assert_eq!(shown(true), ("failed".to_owned(), 1236, "purged".to_owned()));
+        assert_eq!(shown(false), ("stopped".to_owned(), 0, String::new()), "on request");
     }
 
     #[test]

@@ -73,6 +73,7 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     let channel = settings.name.as_str();
     let rate = settings.copy.rows_per_second;
     let source = source_servers(&settings.source);
+    let is_of_all = scope.is_everything();
     let options = VerifyOptions {
         scope,
         max_rate: (rate > 0).then_some(rate.into()),
@@ -89,10 +90,13 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     let compared = verify(&options, &Replicated::new(&settings.filters), &observe).await;
     comparison.ends(match compared {
         Ok(report) => {
-            let view = view(channel, &report, comparison.watch.takes_copies());
+            let mut others = comparison.watch.copy_differing();
+            let is_other = |name: &str| report.tables.iter().all(|of| of.table.to_string() != name);
+            others.retain(|name| !is_of_all && is_other(name));
+            let view = view(channel, &report, others, comparison.watch.takes_copies());
             let (tables, rows) = (view.tables, view.rows);
-            match report.outcome() {
-                Outcome::Equal => info!(tables, rows, "the copy equals the source"),
+            match view.outcome.as_str() {
+                "equal" => info!(tables, rows, "the copy equals the source"),
                 _ => warn!(tables, rows, "{}", view.text),
             }
             view
@@ -105,10 +109,18 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     });
 }
 
-fn view(channel: &str, report: &VerifyReport, takes_copies: bool) -> CopyCheckView {
-    let worst = report.outcome();
+/// Returns the result in words; `others` differ since an earlier copy.
+fn view(
+    channel: &str,
+    report: &VerifyReport,
+    others: Vec<String>,
+    takes_copies: bool,
+) -> CopyCheckView {
+    let worst = if others.is_empty() { report.outcome() } else { Outcome::Different };
     let differing = || report.tables.iter().filter(move |table| table.outcome == worst);
-    let names: Vec<String> = differing().map(|table| table.table.to_string()).collect();
+    let is_beyond_copies = others.is_empty() && differing().all(TableReport::is_beyond_copies);
+    let names = differing().map(|table| table.table.to_string());
+    let names: Vec<String> = names.chain(others).collect();
     let shown = match names.split_at_checked(SHOWN) {
         Some((first, rest)) if !rest.is_empty() => {
             format!("{} and {} other tables", first.join(", "), rest.len())
@@ -128,8 +140,7 @@ fn view(channel: &str, report: &VerifyReport, takes_copies: bool) -> CopyCheckVi
             format!(
                 "the copy differs from the source in {shown}: csa-daemon verify --channel {channel} shows the rows, {}",
                 match takes_copies {
-                    _ if differing().all(TableReport::is_beyond_copies) =>
-                        format!("which {BEYOND_COPIES}"),
+                    _ if is_beyond_copies => format!("which {BEYOND_COPIES}"),
                     true =>
                         format!("csa-daemon copy --channel {channel} --table copies a table again"),
                     false => "with --repair FILE it writes statements that repair them".to_owned(),
@@ -142,6 +153,7 @@ fn view(channel: &str, report: &VerifyReport, takes_copies: bool) -> CopyCheckVi
         tables: report.tables.len() as u64,
         rows: report.tables.iter().map(|table: &TableReport| table.rows).sum(),
         text,
+        differing: if worst == Outcome::Different { names } else { Vec::new() },
     }
 }
 
@@ -151,6 +163,17 @@ mod tests {
     use crate::channel::live_settings::Controls;
     use crate::config::Config;
     use crate::config::tests::MINIMAL;
+
+    #[test]
+    fn a_table_that_is_equal_again_clears_no_other() {
+        let report = VerifyReport::default();
+        let shown = view("c", &report, vec!["d.b".to_owned()], true);
+        assert_eq!(shown.differing, ["d.b".to_owned()]);
+        assert_eq!(shown.outcome, "different");
+        assert!(shown.text.contains("in d.b: csa-daemon verify"), "{}", shown.text);
+        let shown = view("c", &report, Vec::new(), true);
+        assert_eq!((shown.outcome.as_str(), shown.differing), ("equal", Vec::new()));
+    }
 
     #[test]
     fn a_run_that_ends_leaves_no_comparison_under_way() {

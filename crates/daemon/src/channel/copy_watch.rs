@@ -20,10 +20,23 @@ impl CopyWatch {
         self.check.as_ref()
     }
 
-    /// The source is being copied: what was compared before says nothing about it.
+    /// The source is being copied: what was compared before says nothing about it. Of tables that are copied again, and
+    /// of others, it stays known that they differ.
     pub(super) fn copying(&mut self, progress: &CopyProgress) {
         self.progress = Some(progress.clone());
-        self.check = None;
+        let is_of_all =
+            !matches!(progress.step, CopyStep::RowsLeft | CopyStep::Changes | CopyStep::Keys);
+        self.check.take_if(|check| is_of_all || !check.is_different());
+    }
+
+    /// Returns the next view with what is known to differ: only a comparison that has a result says otherwise.
+    fn keeping(&self, next: CopyCheckView) -> CopyCheckView {
+        match &self.check {
+            Some(CopyCheckView { text, differing, .. }) if !differing.is_empty() => {
+                CopyCheckView { text: text.clone(), differing: differing.clone(), ..next }
+            }
+            _ => next,
+        }
     }
 
     /// Returns the progress of the copy at its next step.
@@ -41,7 +54,7 @@ impl CopyWatch {
 
     /// A comparison begins, in place of an earlier one; returns its number.
     pub(super) fn check_begins(&mut self) -> u64 {
-        self.check = Some(outcome("comparing", String::new()));
+        self.check = Some(self.keeping(outcome("comparing", String::new())));
         self.checks += 1;
         self.checks
     }
@@ -50,7 +63,8 @@ impl CopyWatch {
     pub(super) fn check_ends(&mut self, number: u64, check: CopyCheckView) {
         // The task of an earlier one may still be on its way to its end.
         if number == self.checks {
-            self.check = Some(check);
+            let is_result = check.outcome != "unfinished";
+            self.check = Some(if is_result { check } else { self.keeping(check) });
         }
     }
 
@@ -58,7 +72,7 @@ impl CopyWatch {
     pub(super) fn check_given_up(&mut self, number: u64, text: &str) -> bool {
         let is_running = self.check.as_ref().is_some_and(CopyCheckView::is_under_way);
         if number == self.checks && is_running {
-            self.check = Some(outcome("unfinished", text.to_owned()));
+            self.check = Some(self.keeping(outcome("unfinished", text.to_owned())));
             return true;
         }
         false
@@ -112,6 +126,26 @@ mod tests {
         watch.check_ends(number, outcome("different", String::new()));
         assert!(!watch.check_given_up(number, "verify"));
         assert_eq!(watch.check(), None);
+    }
+
+    #[test]
+    fn tables_that_differ_stay_known_while_some_are_copied_again() {
+        let mut watch = CopyWatch::default();
+        let number = watch.check_begins();
+        let differing = vec!["d.a".to_owned(), "d.b".to_owned()];
+        let different = || outcome("different", "both".to_owned());
+        watch.check_ends(number, CopyCheckView { differing: differing.clone(), ..different() });
+        let at = |step| CopyProgress { step, ..CopyProgress::default() };
+        watch.copying(&at(CopyStep::Changes));
+        assert_eq!(shown(&watch), "different");
+        let number = watch.check_begins();
+        assert_eq!(shown(&watch), "comparing");
+        assert!(watch.check_given_up(number, "verify"));
+        assert_eq!(shown(&watch), "unfinished");
+        let known = CopyCheckView { differing, ..outcome("unfinished", "both".to_owned()) };
+        assert_eq!(watch.check(), Some(&known));
+        watch.copying(&at(CopyStep::Rows));
+        assert_eq!(watch.check(), None, "all is copied");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::throttle::{HealthLimit, HealthLimits, INTERVAL};
 #[derive(Debug)]
 pub(super) struct Health {
     controls: Controls,
-    _task: JoinSet<()>,
+    task: JoinSet<()>,
 }
 
 impl Health {
@@ -26,7 +26,12 @@ impl Health {
         let mut task = JoinSet::new();
         let kept = keep(TargetOptions::clone(target), controls.clone(), watch.clone());
         task.spawn(kept.in_current_span());
-        Self { controls: controls.clone(), _task: task }
+        Self { controls: controls.clone(), task }
+    }
+
+    /// Ends it, and waits for a step that another thread is in: it would set a limit after the last one is cleared.
+    pub(super) async fn end(mut self) {
+        self.task.shutdown().await;
     }
 }
 
@@ -74,5 +79,35 @@ async fn hold(target: &TargetOptions, limits: &ThrottleBy, controls: &Controls, 
         }
         let view = ThrottleByView { rate: rate.map(Into::into), since: since.clone(), limits };
         controls.set_health(rate, Some(view));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::config::tests::MINIMAL;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_step_under_way_sets_no_limit_after_the_end() {
+        let config = Config::parse(MINIMAL).expect("valid");
+        let settings = config.channels.into_iter().next().expect("a channel");
+        let controls = Controls::new(&settings);
+        let (begins, begun) = oneshot::channel();
+        let (mut task, step) = (JoinSet::new(), controls.clone());
+        task.spawn(async move {
+            begins.send(()).expect("somebody waits");
+            // No abort interrupts it.
+            std::thread::sleep(Duration::from_millis(100));
+            step.set_health(Some(NonZeroU32::MIN), Some(ThrottleByView::default()));
+        });
+        begun.await.expect("it begins");
+        Health { controls: controls.clone(), task }.end().await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(controls.health().is_none() && controls.tuning().throttle.is_none());
     }
 }

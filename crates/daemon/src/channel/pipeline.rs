@@ -213,7 +213,8 @@ impl<'a> Pipeline<'a> {
         if given_up.is_cancelled() && stop.is_cancelled() {
             kill.cancel();
         }
-        drop((health, applies));
+        health.end().await;
+        drop(applies);
         store.set_has_applier(false);
         end.cancel();
         // The thread is waited for even after an error: it still writes to `watch`.

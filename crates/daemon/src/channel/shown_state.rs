@@ -30,4 +30,8 @@ impl StateSource for Watch {
             error: error.message,
         }
     }
+
+    fn stream_failure(&self) -> Option<(u16, String)> {
+        self.stream_failed()
+    }
 }

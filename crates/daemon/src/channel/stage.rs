@@ -14,6 +14,8 @@ pub(super) struct Stage {
     pub(super) last_error: Option<ErrorView>,
     /// The transaction that the last error is about.
     pub(super) stopped_at: Option<Gtid>,
+    /// Number and text of the error with which the stream of the run has ended; what it had is still applied.
+    pub(super) stream_failure: Option<(u16, String)>,
     /// The time of the next attempt, of a channel that waits for one.
     pub(super) next_attempt: Option<Instant>,
     /// Why the channel stands by once it has stopped; `None` unless another daemon gets it.
@@ -48,6 +50,7 @@ impl Stage {
     pub(super) fn forget_error(&mut self) {
         self.last_error = None;
         self.stopped_at = None;
+        self.stream_failure = None;
     }
 }
 

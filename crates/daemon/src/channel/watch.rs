@@ -101,6 +101,9 @@ impl Watch {
 
     /// The channel starts, or starts again.
     pub(super) fn starting(&self, settings: &ChannelSettings) {
+        if settings.archive.is_none() {
+            self.shared.archive.ends();
+        }
         let mut inner = self.shared.inner.lock();
         inner.stage.start();
         inner.target = TargetWatch::of(settings);
@@ -237,6 +240,12 @@ impl Watch {
     /// The comparison of a copy has a result.
     pub(super) fn copy_check_ends(&self, number: u64, check: CopyCheckView) {
         self.shared.inner.lock().copy.check_ends(number, check);
+    }
+
+    /// Returns the tables that are known to differ since they were copied.
+    pub(super) fn copy_differing(&self) -> Vec<String> {
+        let inner = self.shared.inner.lock();
+        inner.copy.check().map(|check| check.differing.clone()).unwrap_or_default()
     }
 
     /// See [`CopyWatch::check_given_up`].
@@ -436,8 +445,10 @@ impl Watch {
         let (reception, durations) = (source.reception(), durations.view());
         let archived = self.shared.archive.archived();
         let source = source.view();
-        let archive = self.shared.archive.view(source.clock.most());
+        let clock_ahead = source.clock.most();
         let mut inner = self.shared.inner.lock();
+        let progress = inner.progress.view(source);
+        let archive = self.shared.archive.view(clock_ahead, progress.usage.event_bytes_total);
         Facts {
             name: name.clone(),
             phase: inner.stage.phase,
@@ -455,7 +466,7 @@ impl Watch {
             memory,
             reception,
             durations,
-            progress: inner.progress.view(source),
+            progress,
             receiving: inner.receiving,
             is_wanted: inner.is_wanted,
             attached: inner.progress.status().is_some(),
@@ -472,5 +483,23 @@ impl Watch {
             attempts: inner.events.attempts,
             last_error: inner.stage.last_error.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::config::tests::MINIMAL;
+
+    #[test]
+    fn an_archive_that_was_removed_is_not_shown() {
+        let config = Config::parse(MINIMAL).expect("valid");
+        let settings = config.channels.into_iter().next().expect("a channel");
+        let watch = Watch::new(&settings, Controls::new(&settings));
+        watch.archive().begins("file:///archive", Duration::from_secs(60));
+        assert!(watch.view().archive.is_some());
+        watch.starting(&settings);
+        assert_eq!(watch.view().archive, None);
     }
 }

@@ -31,7 +31,7 @@ pub(crate) async fn archive_end(
 ) -> Result<ArchiveEnd> {
     let archive = Archive::open(&options.location, channel)?;
     // Whoever watches the archive sees that it is away.
-    if status.view(0).is_none() {
+    if !status.is_of(archive.url()) {
         status.begins(archive.url(), options.interval);
     }
     let found = find(&archive, &MarkerFile::in_directory(directory)).await;

@@ -311,7 +311,7 @@ impl Uploader {
         tail.archived = index.end();
         tail.next += 1;
         self.note_archived(&tail.archived).await;
-        self.status.published(&index, contents.read_bytes);
+        self.status.published(&index, contents.read_bytes, contents.last_committed);
         self.sweep_if_due(tail).await;
         Ok(())
     }
@@ -337,8 +337,7 @@ impl Uploader {
 
     /// Does what is due while nothing new has been received.
     async fn look(&mut self, maker: &PartMaker, tail: &ArchiveTail) {
-        let total = self.store.usage().event_bytes_total;
-        self.status.looked(maker.contents(), maker.read_bytes(), total);
+        self.status.looked(maker.contents(), maker.read_bytes());
         self.sweep_if_due(tail).await;
         tokio::time::sleep(LOOK).await;
     }

@@ -59,7 +59,8 @@ pub(super) struct Contents {
     pub(super) first_committed: u64,
     pub(super) last_committed: u64,
     pub(super) source_version: String,
-    /// Event bytes of everything that the relay store has received up to here.
+    /// Event bytes of everything that the relay store has received up to its beginning, and up to here.
+    pub(super) bytes_before: u64,
     pub(super) read_bytes: u64,
 }
 
@@ -161,6 +162,7 @@ impl UnfinishedFile {
         let writer = BinlogFileWriter::begin(&first.format, before, &mut head);
         out.write(&head)?;
         let committed = first.header.immediate_commit_timestamp;
+        let extent = first.extent();
         Ok(Self {
             writer,
             out,
@@ -172,6 +174,7 @@ impl UnfinishedFile {
                 first_committed: committed,
                 last_committed: committed,
                 source_version: first.format.server_version().to_owned(),
+                bytes_before: extent.cumulative_bytes.saturating_sub(extent.event_bytes),
                 read_bytes: 0,
             },
             begun: Instant::now(),

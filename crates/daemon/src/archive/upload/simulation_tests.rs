@@ -363,7 +363,7 @@ impl World {
         *self.store.faults.lock() = 0;
         for _ in 0..600 {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            if self.status.view(0).is_some_and(|view| view.lag_seconds == Some(0.0)) {
+            if self.status.view(0, 0).is_some_and(|view| view.lag_seconds == Some(0.0)) {
                 break;
             }
         }
@@ -384,7 +384,7 @@ impl World {
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        panic!("{last}: {:?}", self.status.view(0));
+        panic!("{last}: {:?}", self.status.view(0, 0));
     }
 
     /// Reads the archive as a restore does.

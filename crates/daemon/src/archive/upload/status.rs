@@ -43,6 +43,20 @@ pub(crate) struct ArchiveView {
     pub(crate) error: Option<String>,
 }
 
+impl ArchiveView {
+    fn counts(self) -> Self {
+        Self {
+            files_total: self.files_total,
+            bytes_total: self.bytes_total,
+            transactions_total: self.transactions_total,
+            failures_total: self.failures_total,
+            gaps_total: self.gaps_total,
+            missing_transactions_total: self.missing_transactions_total,
+            ..Self::default()
+        }
+    }
+}
+
 /// Written by the uploader, read by everything that shows a channel.
 #[derive(Debug, Default)]
 pub(crate) struct ArchiveStatus {
@@ -55,10 +69,12 @@ struct UploadState {
     view: Option<ArchiveView>,
     /// The oldest transaction that is received and not archived.
     oldest: Option<Oldest>,
+    /// The last transaction of the last file: what comes after it is no older, and nobody may look for that for minutes.
+    last: Option<Oldest>,
     /// The last time at which the archive had everything, or got a file, or began.
     published: Option<Instant>,
-    /// Event bytes that are archived, as the relay store counts them.
-    archived_bytes: u64,
+    /// Event bytes that are archived, as the relay store counts them; `None` before the first is read.
+    archived_bytes: Option<u64>,
     /// Everything up to the end of the last file; `None` before the archive has answered.
     archived: Option<GtidSet>,
     /// The time until which a session may still succeed; `None` between two of them.
@@ -89,8 +105,10 @@ impl Oldest {
 }
 
 impl UploadState {
-    /// Notes the oldest transaction. A session that begins again finds the one of the session before.
-    fn waits_since(&mut self, committed: u64) {
+    /// Notes the contents of a file. A session that begins again finds the one of the session before.
+    fn waits(&mut self, contents: &Contents) {
+        let committed = contents.first_committed;
+        self.archived_bytes = Some(contents.bytes_before);
         if self.oldest.is_none_or(|oldest| oldest.committed != committed) {
             self.oldest = Some(Oldest { committed, since: Instant::now() });
         }
@@ -99,12 +117,15 @@ impl UploadState {
 
 impl ArchiveStatus {
     /// Returns what is known now; `None` for a channel without an archive. The source's clock is ahead of ours by so many
-    /// microseconds at most.
-    pub(crate) fn view(&self, clock_ahead: i64) -> Option<ArchiveView> {
+    /// microseconds at most, and the relay store has received so many event bytes.
+    pub(crate) fn view(&self, clock_ahead: i64, received: u64) -> Option<ArchiveView> {
         let inner = self.inner.lock();
         let mut view = inner.view.clone()?;
+        // Here, because no session looks while the archive is away, or while it catches up.
+        view.pending_bytes = inner.archived_bytes.map_or(0, |bytes| received.saturating_sub(bytes));
         let now = SystemClock.now_micros();
-        view.lag_seconds = match inner.oldest {
+        let last = inner.last.filter(|_| view.pending_bytes > 0);
+        view.lag_seconds = match inner.oldest.or(last) {
             Some(oldest) => Some(oldest.age(now, clock_ahead)),
             None if view.history.is_empty() => None,
             None => Some(0.0),
@@ -112,18 +133,32 @@ impl ArchiveStatus {
         Some(view)
     }
 
-    /// A channel with an archive starts.
-    pub(super) fn begins(&self, url: &str, interval: Duration) {
+    /// A channel with an archive starts. Of one at another place only the counts stay.
+    pub(crate) fn begins(&self, url: &str, interval: Duration) {
         let mut inner = self.inner.lock();
-        let totals = inner.view.take().unwrap_or_default();
+        let mut earlier = inner.view.take().unwrap_or_default();
+        if earlier.url != url {
+            *inner = UploadState::default();
+            earlier = earlier.counts();
+        }
         inner.view = Some(ArchiveView {
             url: url.to_owned(),
             interval_seconds: interval.as_secs_f64(),
             error: None,
-            ..totals
+            ..earlier
         });
         inner.fails = false;
         inner.published = Some(Instant::now());
+    }
+
+    /// The channel has no archive any more.
+    pub(crate) fn ends(&self) {
+        *self.inner.lock() = UploadState::default();
+    }
+
+    /// Returns true if the channel has started with the archive at this place.
+    pub(super) fn is_of(&self, url: &str) -> bool {
+        self.inner.lock().view.as_ref().is_some_and(|view| view.url == url)
     }
 
     /// A session begins, or is further: it may take this long for its next step.
@@ -187,18 +222,18 @@ impl ArchiveStatus {
     /// Notes the contents of the file that is being made.
     pub(super) fn holds(&self, contents: Option<&Contents>) {
         if let Some(contents) = contents {
-            self.inner.lock().waits_since(contents.first_committed);
+            self.inner.lock().waits(contents);
         }
     }
 
     /// Nothing more has been received.
-    pub(super) fn looked(&self, contents: Option<&Contents>, read: u64, received: u64) {
+    pub(super) fn looked(&self, contents: Option<&Contents>, read: u64) {
         let mut inner = self.inner.lock();
         match contents {
-            Some(contents) => inner.waits_since(contents.first_committed),
+            Some(contents) => inner.waits(contents),
             None => {
-                inner.oldest = None;
-                inner.archived_bytes = read;
+                (inner.oldest, inner.last) = (None, None);
+                inner.archived_bytes = Some(read);
                 inner.published = Some(Instant::now());
                 inner.fails = false;
                 if let Some(view) = &mut inner.view {
@@ -206,17 +241,14 @@ impl ArchiveStatus {
                 }
             }
         }
-        let pending = received.saturating_sub(inner.archived_bytes);
-        if let Some(view) = &mut inner.view {
-            view.pending_bytes = pending;
-        }
     }
 
-    /// A file is in the archive.
-    pub(super) fn published(&self, index: &FileIndex, read: u64) {
+    /// A file is in the archive, whose last commit was at this time by the source's clock.
+    pub(super) fn published(&self, index: &FileIndex, read: u64, committed: u64) {
         let mut inner = self.inner.lock();
         inner.published = Some(Instant::now());
-        inner.archived_bytes = read;
+        inner.last = Some(Oldest { committed, since: Instant::now() });
+        inner.archived_bytes = Some(read);
         inner.oldest = None;
         inner.fails = false;
         inner.counted = GtidSet::new();
@@ -246,6 +278,7 @@ impl ArchiveStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::archive::index::tests::index;
 
     fn set(text: &str) -> GtidSet {
         format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:{text}").parse().expect("a set")
@@ -258,7 +291,7 @@ mod tests {
     }
 
     fn error(status: &ArchiveStatus) -> Option<String> {
-        status.view(0).expect("an archive").error
+        status.view(0, 0).expect("an archive").error
     }
 
     #[test]
@@ -271,23 +304,48 @@ mod tests {
         status.continues("1", 1, &set("1-5"));
         assert_eq!(error(&status).as_deref(), Some("read-only"));
         assert!(!status.failed("read-only"), "no news");
-        status.looked(None, 10, 10);
+        status.looked(None, 10);
         assert_eq!(error(&status), None);
         assert!(status.failed("read-only"), "news again");
     }
 
-    /// Returns the lag while a file is made that begins with a commit of this time.
-    fn lag(status: &ArchiveStatus, first_committed: u64, clock_ahead: i64) -> f64 {
-        status.holds(Some(&Contents {
+    /// Returns the contents of a file that begins with a commit of this time.
+    fn contents(first_committed: u64, bytes_before: u64) -> Contents {
+        Contents {
             before: GtidSet::new(),
             added: GtidSet::new(),
             transactions: 1,
             first_committed,
             last_committed: first_committed,
             source_version: String::new(),
+            bytes_before,
             read_bytes: 0,
-        }));
-        status.view(clock_ahead).and_then(|view| view.lag_seconds).expect("it lags")
+        }
+    }
+
+    /// Returns the lag while a file is made that begins with a commit of this time.
+    fn lag(status: &ArchiveStatus, first_committed: u64, clock_ahead: i64) -> f64 {
+        status.holds(Some(&contents(first_committed, 0)));
+        status.view(clock_ahead, 0).and_then(|view| view.lag_seconds).expect("it lags")
+    }
+
+    #[test]
+    fn what_is_pending_grows_while_the_archive_is_away_and_falls_with_each_file() {
+        let status = begun();
+        let pending = |received| status.view(0, received).expect("an archive").pending_bytes;
+        assert_eq!(pending(500), 0, "not known before anything is read");
+        status.looked(None, 500);
+        assert_eq!(pending(500), 0);
+        assert!(status.failed("away"));
+        assert_eq!(pending(700), 200);
+        status.holds(Some(&contents(1, 500)));
+        assert_eq!(pending(900), 400);
+        status.published(&index(1, "", ""), 800, 1);
+        assert_eq!(pending(900), 100, "before anybody looks again");
+        // A daemon that starts into a backlog.
+        let status = begun();
+        status.holds(Some(&contents(1, 500)));
+        assert_eq!(status.view(0, 900).expect("an archive").pending_bytes, 400);
     }
 
     #[tokio::test(start_paused = true)]
@@ -309,11 +367,42 @@ mod tests {
     }
 
     #[test]
+    fn an_archive_lags_until_somebody_has_seen_that_nothing_waits() {
+        let (status, now) = (begun(), SystemClock.now_micros());
+        status.continues("1", 1, &set("1-5"));
+        let lag = |received| status.view(0, received).expect("an archive").lag_seconds;
+        status.published(&index(1, "", ""), 800, now - 3_600_000_000);
+        assert!(lag(900).is_some_and(|lag| lag >= 3600.0), "{:?}", lag(900));
+        assert_eq!(lag(800), Some(0.0), "the file had everything");
+        status.looked(None, 800);
+        assert_eq!(lag(900), Some(0.0), "it has arrived since");
+    }
+
+    #[test]
     fn the_interval_is_that_of_the_last_start() {
         let status = begun();
-        assert_eq!(status.view(0).expect("an archive").interval_seconds, 1200.0);
+        assert_eq!(status.view(0, 0).expect("an archive").interval_seconds, 1200.0);
         status.begins("file:///archive", Duration::from_secs(60));
-        assert_eq!(status.view(0).expect("an archive").interval_seconds, 60.0);
+        assert_eq!(status.view(0, 0).expect("an archive").interval_seconds, 60.0);
+    }
+
+    #[test]
+    fn nothing_but_the_counts_is_left_of_an_archive_at_another_place() {
+        let status = begun();
+        status.continues("1", 3, &set("1-5"));
+        status.lost(&set("6-7"));
+        assert!(status.failed("away"));
+        status.begins("file:///other", Duration::from_secs(1200));
+        let shown = status.view(0, 0).expect("an archive");
+        let expected = ArchiveView {
+            url: "file:///other".to_owned(),
+            interval_seconds: 1200.0,
+            failures_total: 1,
+            gaps_total: 1,
+            missing_transactions_total: 2,
+            ..ArchiveView::default()
+        };
+        assert_eq!((shown, status.archived()), (expected, None));
     }
 
     #[test]
@@ -322,7 +411,7 @@ mod tests {
         for missing in ["6-10", "6-10", "6-12"] {
             status.lost(&set(missing));
         }
-        let view = status.view(0).expect("an archive");
+        let view = status.view(0, 0).expect("an archive");
         assert_eq!((view.gaps_total, view.missing_transactions_total), (2, 7));
     }
 }

@@ -14,18 +14,20 @@ use std::time::Duration;
 use csa_provider::seams::{Backoff, unhurried};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tracing::{Instrument as _, debug, error, info, warn};
 
 use super::supervisor::Supervisor;
 use crate::config::{ChannelSettings, VerifyEvery};
 use crate::host::{blocking, now_micros};
+use crate::observe::view::ChannelView;
 use crate::verify::{
     Outcome, Replicated, Saved, Scope, TableName, VerifyError, VerifyEvent, VerifyOptions,
     VerifyReport, source_servers, verify,
 };
 pub(crate) use kept::forget_comparisons;
 use kept::{Kept, KeptRound, is_removed};
-use plan::{NextRound, is_replaced, next, refusal};
+use plan::{NextRound, is_elsewhere, is_replaced, next, refusal};
 use status::RoundsStatus;
 
 /// Between two looks at the channel.
@@ -57,6 +59,7 @@ async fn keep(channel: &Supervisor, permits: &Semaphore) -> Infallible {
     let status = channel.rounds();
     let mut known: Option<Kept> = None;
     let mut backoff = Backoff::new(unhurried(PAUSE), unhurried(PAUSE_MAX));
+    let mut tries_again = Instant::now();
     loop {
         tokio::time::sleep(LOOK).await;
         let rule = channel.controls().verify_every();
@@ -76,15 +79,11 @@ async fn keep(channel: &Supervisor, permits: &Semaphore) -> Infallible {
             }
         };
         status.on(&rule);
-        if is_replaced(&channel.view()) && (kept.round.is_some() || kept.last.is_some()) {
-            // What was compared before the copy says nothing about it.
-            *kept = Kept::default();
-            write(kept, settings.directory()).await;
+        if forget_outdated(kept, &channel.view(), settings.directory()).await {
             status.set_last(&settings.name, None);
-        } else if is_gone(kept, settings.directory()).await {
-            info!("another copy was made: all tables are compared again");
-            *kept = Kept::default();
-            status.set_last(&settings.name, None);
+        }
+        if Instant::now() < tries_again {
+            continue;
         }
         let tables = match next(kept, rule.every, now_micros()) {
             NextRound::Round(tables) => tables,
@@ -115,10 +114,26 @@ async fn keep(channel: &Supervisor, permits: &Semaphore) -> Infallible {
                     1 => warn!(error = %why, "source and target are not compared; trying again"),
                     _ => debug!(error = %why, "source and target are not compared; trying again"),
                 }
-                tokio::time::sleep(backoff.pause()).await;
+                tries_again = Instant::now() + backoff.pause();
             }
         }
     }
+}
+
+/// Drops what says nothing about the target as it is now: a copy was made since, or another daemon has had the channel.
+/// Returns true if something was dropped.
+async fn forget_outdated(kept: &mut Kept, view: &ChannelView, directory: &Path) -> bool {
+    let knows = kept.round.is_some() || kept.last.is_some();
+    let is_outdated = knows && (is_replaced(view) || is_elsewhere(view));
+    if is_outdated {
+        *kept = Kept::default();
+        write(kept, directory).await;
+    } else if is_gone(kept, directory).await {
+        info!("another copy was made: all tables are compared again");
+        *kept = Kept::default();
+        return true;
+    }
+    is_outdated
 }
 
 /// Begins or continues a round. Returns `Ok` at its end, and where it was interrupted.
@@ -259,4 +274,29 @@ async fn write(kept: &mut Kept, directory: &Path) {
 async fn is_gone(kept: &Kept, directory: &Path) -> bool {
     let directory = directory.to_owned();
     kept.is_on_disk && blocking(move || is_removed(&directory)).await.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::result::LastRound;
+    use super::*;
+    use crate::observe::view::ChannelState;
+
+    #[tokio::test]
+    async fn a_result_ends_once_another_daemon_has_the_channel() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut kept = Kept { last: Some(LastRound::default()), ..Kept::default() };
+        kept.write(folder.path());
+        let standby = ChannelView { state: ChannelState::Standby, ..ChannelView::default() };
+        let joining = ChannelView { is_joining: true, ..standby.clone() };
+        let running = ChannelView { state: ChannelState::Running, ..ChannelView::default() };
+        for view in [joining, running] {
+            assert!(!forget_outdated(&mut kept, &view, folder.path()).await, "{view:?}");
+        }
+        assert!(forget_outdated(&mut kept, &standby, folder.path()).await);
+        assert!(kept.last.is_none() && Kept::read(folder.path()).last.is_none());
+        assert!(!forget_outdated(&mut kept, &standby, folder.path()).await, "no news");
+        kept.round = Some(KeptRound::new(1, &[], None));
+        assert!(forget_outdated(&mut kept, &standby, folder.path()).await, "a round, too");
+    }
 }

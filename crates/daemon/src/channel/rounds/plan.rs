@@ -52,6 +52,11 @@ pub(super) fn is_replaced(view: &ChannelView) -> bool {
         .is_some_and(|copy| !["rows_left", "changes", "keys"].contains(&copy.step.as_str()))
 }
 
+/// Returns true while another daemon has the channel. In a fleet that is not decided yet while this one joins.
+pub(super) fn is_elsewhere(view: &ChannelView) -> bool {
+    view.state == ChannelState::Standby && !view.is_joining
+}
+
 /// Returns the reason why nothing is compared now; `has_begun`: a round is under way.
 pub(super) fn refusal(
     view: &ChannelView,

@@ -6,6 +6,8 @@ use std::time::Duration;
 use csa_applier::{HeldUntil, IntakeObserver, Wait};
 use csa_provider::recorder::{Details, Span, Track};
 use csa_relaystore::read::RelayedTransaction;
+use csa_scheduler::error::Error as Refusal;
+use csa_scheduler::intake::IntakeEnd;
 use tokio::time::Instant;
 
 use super::Watch;
@@ -49,4 +51,32 @@ impl IntakeObserver for Watch {
     fn clock_ahead(&self) -> i64 {
         self.shared.source.clock_ahead()
     }
+
+    fn ended(&mut self, end: &IntakeEnd) {
+        self.shared.inner.lock().stage.stream_failure = failure(end);
+    }
+}
+
+impl Watch {
+    /// Returns number and text of the error with which the stream of this run has ended.
+    pub(in crate::channel) fn stream_failed(&self) -> Option<(u16, String)> {
+        self.shared.inner.lock().stage.stream_failure.clone()
+    }
+}
+
+/// Returns `None` for an end that is no failure of the channel; a damaged store is cut, and the rest fetched again.
+fn failure(end: &IntakeEnd) -> Option<(u16, String)> {
+    let (code, text) = match end {
+        IntakeEnd::Stopped | IntakeEnd::Until(_) | IntakeEnd::Damaged { .. } => return None,
+        IntakeEnd::Unreadable(error) => (None, error.to_string()),
+        IntakeEnd::Reception(end) => (end.error.code(), end.to_string()),
+        IntakeEnd::Refused(error) => {
+            let of_target = match error {
+                Refusal::Keys { source, .. } => source.downcast_ref::<csa_applier::Error>(),
+                _ => None,
+            };
+            (of_target.and_then(csa_applier::Error::code), error.to_string())
+        }
+    };
+    Some((code.unwrap_or_default(), text))
 }

@@ -39,7 +39,7 @@ impl Scrape {
                 step.with_label_values(&[channel, copy.step.as_str()]).set(1);
             }
             let Some(check) = &view.copy_check else { continue };
-            if check.is_finished() {
+            if check.is_finished() || check.is_different() {
                 differing.with_label_values(&[channel]).set(check.is_different().into());
             }
             if !check.is_under_way() {

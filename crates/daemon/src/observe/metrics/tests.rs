@@ -142,3 +142,12 @@ fn a_copy_is_checked_once_its_comparison_has_a_result() {
         }
     }
 }
+
+#[test]
+fn a_copy_that_differs_does_so_while_it_is_compared_again() {
+    let (outcome, differing) = ("comparing".to_owned(), vec!["d.t".to_owned()]);
+    let check = CopyCheckView { outcome, differing, ..CopyCheckView::default() };
+    let view = ChannelView { copy_check: Some(check), ..full() };
+    let text = render(&[view], RELOAD, &FleetView::default()).expect("renders");
+    assert!(text.contains("csa_copy_differs{channel=\"orders\"} 1"), "{text}");
+}

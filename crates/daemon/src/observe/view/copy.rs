@@ -42,12 +42,15 @@ pub(crate) struct CopyCheckView {
     pub(crate) rows: u64,
     /// The result in words, and how to proceed.
     pub(crate) text: String,
+    /// Tables that are known to differ, also while they are copied and compared again.
+    #[serde(skip)]
+    pub(crate) differing: Vec<String>,
 }
 
 impl CopyCheckView {
     /// Returns true if all was compared.
     pub(crate) fn is_finished(&self) -> bool {
-        self.outcome == "equal" || self.is_different()
+        self.outcome == "equal" || self.outcome == "different"
     }
 
     /// Returns true before the comparison has a result.
@@ -57,6 +60,6 @@ impl CopyCheckView {
 
     /// Returns true if the copy is known to be wrong.
     pub(crate) fn is_different(&self) -> bool {
-        self.outcome == "different"
+        self.outcome == "different" || !self.differing.is_empty()
     }
 }
