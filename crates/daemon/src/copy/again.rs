@@ -12,7 +12,7 @@ use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::server::link::Side;
 use tokio::time::Instant;
 
-use super::begin::{Begun, Interrupted, all_rows, begins_again, choose, look_at};
+use super::begin::{Begun, CONNECTED, Interrupted, all_rows, begins_again, choose, look_at};
 use super::chunked::{self, Chunked};
 use super::copying::{CopiedRows, Copying, Report};
 use super::definitions::{self, ProgramKind, qualified};
@@ -127,8 +127,19 @@ impl Again<'_> {
             self.copying.note_seen().await?;
             return Ok((rows, None));
         }
+        let related = match self.copying.claim.state().await? {
+            Some(state) => self.related(&state)?,
+            None => BTreeSet::new(),
+        };
         let Copying { claim, watcher, last_look, .. } = &mut self.copying;
-        Ok((rows, Some(keeping(claim, changes_end(&begun, watcher, last_look)).await?)))
+        let end = changes_end(&begun, self.selection, &related, watcher, last_look);
+        Ok((rows, Some(keeping(claim, end).await?)))
+    }
+
+    /// Returns the tables whose foreign keys are not checked while the noted copy is under way.
+    fn related(&self, state: &CopyState) -> Result<BTreeSet<TableName>> {
+        let later = Later::read(&self.options.copy.channel, &state.later)?;
+        Ok(later.related.into_iter().map(TableName::from).collect())
     }
 
     /// Refuses a source that lacks what was applied, such as a replica of the real one that lags.
@@ -172,6 +183,12 @@ impl Again<'_> {
         }
         // The channel has applied a statement that made one, and rows of chunks would fire it.
         if self.copying.writer.has_triggers(&self.tables).await? {
+            return self.begin_first().await;
+        }
+        let known = self.related(&state)?;
+        let (Begun { plan, chunked, .. }, source) = (&begun, &mut self.copying.watcher);
+        if chunked.connected_since(source, self.selection, plan, &known).await?.is_some() {
+            begins_again(CONNECTED);
             return self.begin_first().await;
         }
         Ok((begun, ranges, epoch))
