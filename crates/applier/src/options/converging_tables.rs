@@ -19,4 +19,17 @@ impl ConvergingTables {
             (converging.into_iter().collect(), related.into_iter().collect());
         Self { converging, related }
     }
+
+    /// Returns the first of these tables whose rows converge. Some servers write names in lower case.
+    pub(crate) fn first_of<'a>(
+        &self,
+        tables: &'a [(String, String)],
+    ) -> Option<&'a (String, String)> {
+        let lower =
+            |(schema, table): &(String, String)| (schema.to_lowercase(), table.to_lowercase());
+        let is_of = |table: &&(String, String)| {
+            self.converging.iter().any(|name| lower(name) == lower(table))
+        };
+        tables.iter().find(is_of)
+    }
 }

@@ -3,13 +3,14 @@
 use csa_provider::binlog::{EventType, QueryEvent, SessionContext, TransactionHeader};
 use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb, first_words};
 use csa_scheduler::events::flattened_events;
+use csa_scheduler::filter::moved_tables;
 use csa_scheduler::group::Group;
 
 use super::differences::{self, Reader};
 use super::next_steps::by_hand;
 use super::{context, text};
 use crate::error::{Error, Invariant, Result};
-use crate::options::CollationMap;
+use crate::options::{CollationMap, ConvergingTables};
 use crate::server::reached::FIRST_CHECKS;
 
 /// A transaction's first statement with its session on the source.
@@ -61,6 +62,22 @@ impl SourceStatement {
     pub(super) fn numbered_table(&self) -> Option<(String, String)> {
         let table = text::numbered_table(&self.judged, &self.context)?;
         Some((table.schema.unwrap_or_else(|| self.database.clone()), table.name))
+    }
+
+    /// Returns the reason why it must not be executed while rows of these tables converge: chunks that were read from several
+    /// tables were written to one.
+    pub(super) fn mixes_rows(&self, tables: &ConvergingTables) -> Option<String> {
+        let moved = moved_tables(&self.judged, Dialect::of(&self.context), &self.database);
+        let (schema, table) = tables.first_of(&moved)?;
+        let named = moved.iter().map(|(schema, table)| format!(" --table {schema}.{table}"));
+        Some(format!(
+            "it renames {schema}.{table} or exchanges a partition of it, while rows converge that a copy has read by \
+             that name: before the statement they were those of another table. Copy everything again \
+             (docs/provisioning.md#copy-again), or execute it by hand and give a copy up that is not finished \
+             (csa-daemon copy --cancel). Then, once the channel is running, copy what is there of its tables: \
+             csa-daemon copy{}",
+            named.collect::<String>()
+        ))
     }
 
     /// Returns true if it does no harm to execute it twice.
@@ -220,6 +237,33 @@ mod tests {
         ] {
             assert_eq!(read_of(statement).is_repeatable(), expected, "{statement}");
         }
+    }
+
+    #[test]
+    fn tables_whose_rows_converge_are_not_exchanged() {
+        let name = |table: &str| ("d".to_owned(), table.to_owned());
+        let tables = ConvergingTables::new([name("log")], []);
+        let reason = |statement: &str| read_of(statement).mixes_rows(&tables);
+        for statement in [
+            "RENAME TABLE log TO log_1, log_new TO log",
+            "/* rotate */ rename table e.log_new to D.`Log`",
+            "ALTER TABLE log EXCHANGE PARTITION p WITH TABLE x",
+            "ALTER TABLE x EXCHANGE PARTITION p WITH TABLE d.log WITHOUT VALIDATION",
+            "ALTER TABLE log ADD COLUMN c INT, RENAME TO log_1",
+        ] {
+            assert!(reason(statement).is_some(), "{statement}");
+        }
+        for statement in [
+            "RENAME TABLE e.log TO e.log_1",
+            "ALTER TABLE log RENAME COLUMN a TO b, RENAME INDEX i TO log",
+            "ALTER TABLE log DROP PARTITION p",
+            "DROP TABLE log, log_1",
+            "CREATE TABLE log_new LIKE log",
+        ] {
+            assert_eq!(reason(statement), None, "{statement}");
+        }
+        let why = reason("RENAME TABLE log TO log_1, log_new TO log").expect("a reason");
+        assert!(why.contains("csa-daemon copy --table d.log --table d.log_1"), "{why}");
     }
 
     #[test]
