@@ -75,8 +75,8 @@ impl StatementExecutor {
                 let (collations, under_gtid) = (&target.collation_map, options.statement_gtids);
                 let mut statement = source_statement::read(group, collations, under_gtid)?;
                 let tables = options.converging.as_ref();
-                let mixes = tables.and_then(|tables| statement.mixes_rows(tables));
-                statement.refusal = statement.refusal.or(mixes);
+                let disturbs = tables.and_then(|tables| statement.disturbs(tables));
+                statement.refusal = statement.refusal.or(disturbs);
                 statement
             }
         };

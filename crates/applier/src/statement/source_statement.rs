@@ -1,16 +1,16 @@
 //! A transaction's statement, as the source logged it.
 
 use csa_provider::binlog::{EventType, QueryEvent, SessionContext, TransactionHeader};
-use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb, first_words};
+use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb, first_words, identifier};
 use csa_scheduler::events::flattened_events;
-use csa_scheduler::filter::moved_tables;
+use csa_scheduler::filter::altered_tables;
 use csa_scheduler::group::Group;
 
 use super::differences::{self, Reader};
 use super::next_steps::by_hand;
 use super::{context, text};
 use crate::error::{Error, Invariant, Result};
-use crate::options::{CollationMap, ConvergingTables};
+use crate::options::{CollationMap, ConvergingTables, first_of};
 use crate::server::reached::FIRST_CHECKS;
 
 /// A transaction's first statement with its session on the source.
@@ -64,12 +64,22 @@ impl SourceStatement {
         Some((table.schema.unwrap_or_else(|| self.database.clone()), table.name))
     }
 
-    /// Returns the reason why it must not be executed while rows of these tables converge: chunks that were read from several
-    /// tables were written to one.
-    pub(super) fn mixes_rows(&self, tables: &ConvergingTables) -> Option<String> {
-        let moved = moved_tables(&self.judged, Dialect::of(&self.context), &self.database);
-        let (schema, table) = tables.first_of(&moved)?;
-        let named = moved.iter().map(|(schema, table)| format!(" --table {schema}.{table}"));
+    /// Returns the reason why it must not be executed while rows of these tables converge.
+    pub(super) fn disturbs(&self, tables: &ConvergingTables) -> Option<String> {
+        let altered = altered_tables(&self.judged, Dialect::of(&self.context), &self.database);
+        if let [_] = altered.as_slice() {
+            let (schema, table) = first_of(&tables.absent, &altered)?;
+            return Some(format!(
+                "the target lacked {schema}.{table} when it was copied, and the copy may have made it as it is after \
+                 this statement: then values of changes before it are in wrong columns. Leave it out. Once the channel \
+                 is running, or the copy is given up (csa-daemon copy --cancel), run there: DROP TABLE {}.{}, and copy \
+                 the table again",
+                identifier(schema),
+                identifier(table)
+            ));
+        }
+        let (schema, table) = first_of(&tables.converging, &altered)?;
+        let named = altered.iter().map(|(schema, table)| format!(" --table {schema}.{table}"));
         Some(format!(
             "it renames {schema}.{table} or exchanges a partition of it, while rows converge that a copy has read by \
              that name: before the statement they were those of another table. Copy everything again \
@@ -243,7 +253,7 @@ mod tests {
     fn tables_whose_rows_converge_are_not_exchanged() {
         let name = |table: &str| ("d".to_owned(), table.to_owned());
         let tables = ConvergingTables::new([name("log")], []);
-        let reason = |statement: &str| read_of(statement).mixes_rows(&tables);
+        let reason = |statement: &str| read_of(statement).disturbs(&tables);
         for statement in [
             "RENAME TABLE log TO log_1, log_new TO log",
             "/* rotate */ rename table e.log_new to D.`Log`",
@@ -256,7 +266,7 @@ mod tests {
         for statement in [
             "RENAME TABLE e.log TO e.log_1",
             "ALTER TABLE log RENAME COLUMN a TO b, RENAME INDEX i TO log",
-            "ALTER TABLE log DROP PARTITION p",
+            "ALTER TABLE log ADD COLUMN c INT",
             "DROP TABLE log, log_1",
             "CREATE TABLE log_new LIKE log",
         ] {
@@ -264,6 +274,18 @@ mod tests {
         }
         let why = reason("RENAME TABLE log TO log_1, log_new TO log").expect("a reason");
         assert!(why.contains("csa-daemon copy --table d.log --table d.log_1"), "{why}");
+    }
+
+    #[test]
+    fn tables_that_may_have_a_later_definition_are_not_altered() {
+        let name = |table: &str| ("d".to_owned(), table.to_owned());
+        let tables = ConvergingTables::new([name("t"), name("u")], []).with_absent([name("t")]);
+        let reason = |statement: &str| read_of(statement).disturbs(&tables);
+        let why = reason("ALTER TABLE t ADD COLUMN c INT AFTER a").expect("a reason");
+        assert!(why.contains("run there: DROP TABLE `d`.`t`"), "{why}");
+        for statement in ["ALTER TABLE u ADD COLUMN c INT AFTER a", "TRUNCATE TABLE t"] {
+            assert_eq!(reason(statement), None, "{statement}");
+        }
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl Again<'_> {
     /// makes what it needs to run until then.
     async fn begin_first(&mut self) -> Result<(Begun, Vec<CopyRange>, u64)> {
         let begun = self.read(self.executed.clone()).await?;
-        self.check_target(&begun).await?;
+        let absent = self.absent(&begun).await?;
         let Self { options, tables, copying, .. } = self;
         let mut ranges = Vec::new();
         for (name, rows) in &begun.rows {
@@ -242,6 +242,7 @@ impl Again<'_> {
             // The table keeps its keys.
             integers => Later { triggers, related, integers, ..Later::default() },
         };
+        let later = Later { absent, ..later };
         let state = CopyState {
             source_uuid: copying.server_uuid().await?,
             definitions: begun.definitions.digest(),
@@ -308,16 +309,31 @@ impl Again<'_> {
         Ok(Begun { plan, chunked, definitions, rows, executed })
     }
 
+    /// Returns the tables that the target lacks, or lacked when the copy was first begun. It lacks those that an interrupted
+    /// round has dropped, too.
+    async fn absent(&mut self, begun: &Begun) -> Result<Vec<(String, String)>> {
+        let mut absent = self.check_target(begun).await?;
+        if let Some(state) = self.copying.claim.state().await? {
+            if !state.has_tables {
+                absent.clear();
+            }
+            absent.extend(Later::read(&self.options.copy.channel, &state.later)?.absent);
+        }
+        Ok(absent)
+    }
+
     /// Refuses a table whose columns differ: the channel has yet to apply a definition, and it would fail on the
-    /// new table.
-    async fn check_target(&mut self, begun: &Begun) -> Result<()> {
+    /// new table. Returns the tables that the target lacks.
+    async fn check_target(&mut self, begun: &Begun) -> Result<Vec<(String, String)>> {
+        let mut absent = Vec::new();
         let target = &self.options.copy.target;
         let mut session = VerifySession::open(Side::Target, target).await?;
         for name in begun.plan.tables.keys() {
-            let source = definition(&mut self.copying.watcher, name).await?;
-            let Some((source, found)) = source.zip(definition(&mut session, name).await?) else {
+            let Some(found) = definition(&mut session, name).await? else {
+                absent.push(name.clone().into());
                 continue;
             };
+            let Some(source) = definition(&mut self.copying.watcher, name).await? else { continue };
             let common = common(&source, &found, &target.collation_map);
             if let Some(difference) = common.differences.first() {
                 let why = format!(
@@ -329,7 +345,7 @@ impl Again<'_> {
             }
         }
         session.close().await;
-        Ok(())
+        Ok(absent)
     }
 
     /// Makes the tables again, without rows, unique keys, foreign keys and triggers. A table of which only a range is

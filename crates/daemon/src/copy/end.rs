@@ -26,8 +26,9 @@ pub(crate) fn converging_tables(
     channel: &str,
     converging: &Converging,
 ) -> std::result::Result<ConvergingTables, CopyError> {
-    let related = Later::of(channel, converging)?.related;
-    Ok(ConvergingTables::new(converging.tables.iter().cloned(), related))
+    let Later { related, absent, .. } = Later::of(channel, converging)?;
+    let tables = ConvergingTables::new(converging.tables.iter().cloned(), related);
+    Ok(tables.with_absent(absent))
 }
 
 /// Returns the tables of a copy that has converged: those that were copied again, or all.

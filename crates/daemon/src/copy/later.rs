@@ -21,6 +21,9 @@ pub(crate) struct Later {
     pub(super) tables: Vec<String>,
     /// Tables that foreign keys connect with the copied ones. These keys are not checked until then.
     pub(super) related: Vec<(String, String)>,
+    /// Tables that are copied again and that the target lacked.
+    #[serde(default)]
+    pub(super) absent: Vec<(String, String)>,
     /// The first and the last integer of the key, where only rows between them are copied again.
     #[serde(default)]
     pub(super) integers: Option<(i128, i128)>,

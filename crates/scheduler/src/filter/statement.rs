@@ -268,14 +268,14 @@ pub(crate) fn is_of_temporary_tables(statement: &[u8], dialect: Dialect) -> bool
         && is_about_temporary_tables(&leading(statement, dialect), dialect)
 }
 
-/// Returns the tables, by schema and name, that a statement renames or exchanges a partition of, and what they are exchanged
-/// with; none for other statements.
+/// Returns the tables, by schema and name, that a RENAME TABLE or ALTER TABLE names: several if it renames one or exchanges a
+/// partition. None for other statements.
 #[must_use]
-pub fn moved_tables(statement: &[u8], dialect: Dialect, database: &str) -> Vec<(String, String)> {
+pub fn altered_tables(statement: &[u8], dialect: Dialect, database: &str) -> Vec<(String, String)> {
     let words = tokens(statement, dialect).unwrap_or_default();
-    let may_move = words.first().is_some_and(|verb| verb.is("RENAME") || verb.is("ALTER"));
+    let alters = words.first().is_some_and(|verb| verb.is("RENAME") || verb.is("ALTER"));
     match object(&words, dialect) {
-        Object::Tables(tables) if may_move && tables.len() > 1 => {
+        Object::Tables(tables) if alters => {
             let named =
                 |table: Name| (table.schema.unwrap_or_else(|| database.to_owned()), table.name);
             tables.into_iter().map(named).collect()
