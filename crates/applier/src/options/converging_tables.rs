@@ -11,6 +11,8 @@ pub struct ConvergingTables {
     /// Tables that the target lacked when they were copied again. They have the definition that the source had then, of
     /// which the channel may still have parts to apply.
     pub(crate) absent: HashSet<(String, String)>,
+    /// Tables that get keys once they have converged.
+    pub(crate) keyless: HashSet<(String, String)>,
 }
 
 impl ConvergingTables {
@@ -20,12 +22,18 @@ impl ConvergingTables {
     ) -> Self {
         let (converging, related) =
             (converging.into_iter().collect(), related.into_iter().collect());
-        Self { converging, related, absent: HashSet::new() }
+        Self { converging, related, ..Self::default() }
     }
 
     #[must_use]
     pub fn with_absent(mut self, absent: impl IntoIterator<Item = (String, String)>) -> Self {
         self.absent.extend(absent);
+        self
+    }
+
+    #[must_use]
+    pub fn with_keyless(mut self, keyless: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.keyless.extend(keyless);
         self
     }
 }

@@ -3,7 +3,7 @@
 use csa_provider::binlog::{EventType, QueryEvent, SessionContext, TransactionHeader};
 use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb, first_words, identifier};
 use csa_scheduler::events::flattened_events;
-use csa_scheduler::filter::altered_tables;
+use csa_scheduler::filter::{altered_tables, model_table};
 use csa_scheduler::group::Group;
 
 use super::differences::{self, Reader};
@@ -66,7 +66,17 @@ impl SourceStatement {
 
     /// Returns the reason why it must not be executed while rows of these tables converge.
     pub(super) fn disturbs(&self, tables: &ConvergingTables) -> Option<String> {
-        let altered = altered_tables(&self.judged, Dialect::of(&self.context), &self.database);
+        let (text, dialect) = (&self.judged, Dialect::of(&self.context));
+        if let Some(model) = model_table(text, dialect, &self.database)
+            && first_of(&tables.keyless, std::slice::from_ref(&model)).is_some()
+        {
+            let (schema, table) = model;
+            return Some(format!(
+                "it makes a table like {schema}.{table}, whose keys the target does not have before the copy of it has \
+                 ended. Run there the CREATE TABLE that SHOW CREATE TABLE returns on the source for the new table"
+            ));
+        }
+        let altered = altered_tables(text, dialect, &self.database);
         if let [_] = altered.as_slice() {
             let (schema, table) = first_of(&tables.absent, &altered)?;
             return Some(format!(
@@ -274,6 +284,21 @@ mod tests {
         }
         let why = reason("RENAME TABLE log TO log_1, log_new TO log").expect("a reason");
         assert!(why.contains("csa-daemon copy --table d.log --table d.log_1"), "{why}");
+    }
+
+    #[test]
+    fn tables_that_lack_keys_are_no_model() {
+        let name = |table: &str| ("d".to_owned(), table.to_owned());
+        let tables = ConvergingTables::new([name("t"), name("u")], []).with_keyless([name("t")]);
+        for (expected, statement) in [
+            (true, "CREATE TABLE t_1 LIKE t"),
+            (true, "create table if not exists e.t_1 (like d.T)"),
+            (false, "CREATE TABLE t_1 LIKE u"),
+            (false, "CREATE TABLE t (id INT PRIMARY KEY) COMMENT 'like t'"),
+            (false, "CREATE TEMPORARY TABLE t_1 LIKE t"),
+        ] {
+            assert_eq!(read_of(statement).disturbs(&tables).is_some(), expected, "{statement}");
+        }
     }
 
     #[test]

@@ -26,9 +26,11 @@ pub(crate) fn converging_tables(
     channel: &str,
     converging: &Converging,
 ) -> std::result::Result<ConvergingTables, CopyError> {
-    let Later { related, absent, .. } = Later::of(channel, converging)?;
-    let tables = ConvergingTables::new(converging.tables.iter().cloned(), related);
-    Ok(tables.with_absent(absent))
+    let later = Later::of(channel, converging)?;
+    let lack_keys = |name: &&(String, String)| later.lacks_keys(&TableName::from((*name).clone()));
+    let keyless: Vec<_> = converging.tables.iter().filter(lack_keys).cloned().collect();
+    let tables = ConvergingTables::new(converging.tables.iter().cloned(), later.related);
+    Ok(tables.with_absent(later.absent).with_keyless(keyless))
 }
 
 /// Returns the tables of a copy that has converged: those that were copied again, or all.

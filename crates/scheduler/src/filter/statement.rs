@@ -4,7 +4,7 @@ use csa_provider::sql_text::{Dialect, Token};
 use super::Filters;
 use super::objects::{
     Name, Object, is_about_instance, is_about_privileges, is_about_temporary_tables, is_flushing,
-    may_use_temporary_table, object, qualifiers,
+    may_use_temporary_table, model, object, qualifiers,
 };
 use super::rules::OWN_SCHEMA;
 use super::tokens::{leading, tokens};
@@ -276,12 +276,16 @@ pub fn altered_tables(statement: &[u8], dialect: Dialect, database: &str) -> Vec
     let alters = words.first().is_some_and(|verb| verb.is("RENAME") || verb.is("ALTER"));
     match object(&words, dialect) {
         Object::Tables(tables) if alters => {
-            let named =
-                |table: Name| (table.schema.unwrap_or_else(|| database.to_owned()), table.name);
-            tables.into_iter().map(named).collect()
+            tables.into_iter().map(|table| table.qualified(database)).collect()
         }
         _ => Vec::new(),
     }
+}
+
+/// Returns the table, by schema and name, whose definition a CREATE TABLE … LIKE takes.
+#[must_use]
+pub fn model_table(statement: &[u8], dialect: Dialect, database: &str) -> Option<(String, String)> {
+    Some(model(&tokens(statement, dialect)?, dialect)?.qualified(database))
 }
 
 /// Returns true if the letters are somewhere in a statement. In most they are not, so that it need not be split into
@@ -301,6 +305,10 @@ pub(crate) fn temporary_table_refusal(query: &QueryEvent<'_>, dialect: Dialect) 
 }
 
 impl Name {
+    fn qualified(self, database: &str) -> (String, String) {
+        (self.schema.unwrap_or_else(|| database.to_owned()), self.name)
+    }
+
     fn text(&self, database: &str) -> String {
         format!("{}.{}", self.schema.as_deref().unwrap_or(database), self.name)
     }
