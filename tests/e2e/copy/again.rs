@@ -217,6 +217,38 @@ async fn keys_and_triggers_that_are_still_to_come_do_no_harm() {
     assert_eq!(target.value::<u8>(triggers).await, 1);
 }
 
+/// The table is made as the source has it now, and the channel has yet to apply rows of an older definition.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_table_with_a_definition_that_is_still_to_come_stops_the_channel() {
+    let (source, target) = Server::pair(&[], &[]);
+    source
+        .exec(
+            "CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY, a INT, b INT); \
+             INSERT INTO d.t VALUES (1, 1, 1), (2, 2, 2)",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).set("copy.verify", false).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    target.exec("SET sql_log_bin=0; DROP TABLE d.t").await;
+    source.exec("UPDATE d.t SET b = 5 WHERE id = 1").await;
+    wait_state(&daemon, 0, "failed").await;
+    source.exec("ALTER TABLE d.t ADD COLUMN c INT AFTER a").await;
+    assert!(!ends(start_copying(&daemon, &["--table", "d.t"]), DRAIN).await);
+    wait_state(&daemon, 0, "failed").await;
+    let error = daemon.status()["channels"][0]["last_error"]["message"].to_string();
+    assert!(error.contains("the target lacked d.t when it was copied"), "{error}");
+    let gtid = error.split("gtid_next='").nth(1).and_then(|rest| rest.split('\'').next());
+    let gtid = gtid.expect("the statement's GTID");
+    target.exec(&format!("SET gtid_next='{gtid}'; BEGIN; COMMIT; SET gtid_next='AUTOMATIC'")).await;
+    daemon.commanded(&["restart"]);
+    wait_state(&daemon, 0, "running").await;
+    target.exec("SET sql_log_bin=0; DROP TABLE d.t").await;
+    ends_well(start_copying(&daemon, &["--table", "d.t"]), &daemon).await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 /// Between two rounds the channel makes and fills it, while rows of the table that is copied converge.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_that_is_created_from_others_meanwhile_is_filled() {

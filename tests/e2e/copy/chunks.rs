@@ -125,6 +125,68 @@ async fn tables_that_are_created_from_others_meanwhile_are_filled() {
     compare(&source, &target).await;
 }
 
+/// The child and its key come with the stream. The target would pass over changes of the parent's rows, or delete those of
+/// the child with them.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
+async fn a_copy_during_which_a_table_gets_a_child_begins_again() {
+    for rule in ["RESTRICT", "CASCADE"] {
+        let (source, target) = Server::pair(&[], &[]);
+        prepare(&source, &LoadOptions { tables: 1, rows: 20_000, ..busy() }).await;
+        let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
+        let copying = start_copying(&daemon, &["--lanes", "1", "--rows-per-second", "8000"]);
+        another_chunk(&target, 0).await;
+        source
+            .exec(&format!(
+                "CREATE TABLE sbtest.child (id INT PRIMARY KEY, parent INT NOT NULL, \
+                 FOREIGN KEY (parent) REFERENCES sbtest.sbtest1 (id) ON DELETE {rule})"
+            ))
+            .await;
+        source.exec("INSERT INTO sbtest.child VALUES (1, 7)").await;
+        source.exec("UPDATE sbtest.sbtest1 SET k = k + 1 WHERE id = 7").await;
+        assert!(!ends(copying, 3 * DRAIN).await, "{}", copy_log(&daemon));
+        let said = copy_log(&daemon);
+        assert!(said.contains("sbtest.child was made while tables were copied"), "{said}");
+        ends_well(start_copying(&daemon, &[]), &daemon).await;
+        daemon.start_again();
+        wait_state(&daemon, 0, "running").await;
+        daemon.wait_drained(&source, &target, DRAIN).await;
+        compare(&source, &target).await;
+    }
+}
+
+/// Chunks before the rename are of another table than those after it, and both have one definition.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
+async fn a_table_that_is_rotated_while_it_is_copied_stops_the_channel() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &LoadOptions { tables: 1, rows: 20_000, ..busy() }).await;
+    let daemon = Daemon::builder(&source, &target)
+        .set("copy.snapshot_limit", "0MiB")
+        .set("copy.verify", false)
+        .build();
+    let copying = start_copying(&daemon, &["--lanes", "1", "--rows-per-second", "8000"]);
+    another_chunk(&target, 0).await;
+    let rotate = "RENAME TABLE sbtest.sbtest1 TO sbtest.rotated, sbtest.fresh TO sbtest.sbtest1";
+    source.exec("CREATE TABLE sbtest.fresh LIKE sbtest.sbtest1").await;
+    source.exec(rotate).await;
+    ends_well(copying, &daemon).await;
+    daemon.start_again();
+    wait_state(&daemon, 0, "failed").await;
+    let error = daemon.status()["channels"][0]["last_error"]["message"].to_string();
+    assert!(error.contains("renames sbtest.sbtest1"), "{error}");
+    let gtid = error.split("gtid_next='").nth(1).and_then(|rest| rest.split('\'').next());
+    let gtid = gtid.expect("the statement's GTID");
+    target.exec(&format!("SET gtid_next='{gtid}'; {rotate}; SET gtid_next='AUTOMATIC'")).await;
+    daemon.commanded(&["restart"]);
+    wait_state(&daemon, 0, "running").await;
+    let tables = ["--table", "sbtest.sbtest1", "--table", "sbtest.rotated"];
+    ends_well(start_copying(&daemon, &tables), &daemon).await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 /// The table is in no chunk, and was made before the copy began: the stream does not make it.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow"]

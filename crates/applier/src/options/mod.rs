@@ -15,6 +15,7 @@ use csa_provider::server::link::{Endpoint, LinkOptions, Password, Purpose, Side,
 
 pub use collation_map::{CollationMap, current_collation};
 pub use converging_tables::ConvergingTables;
+pub(crate) use converging_tables::first_of;
 pub use route::Route;
 
 /// How the link to the target is protected.

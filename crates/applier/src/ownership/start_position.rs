@@ -69,6 +69,7 @@ impl StartPosition<'_> {
         if let Some(server) = self.source_uuid.filter(|uuid| self.target_uuids.contains(uuid)) {
             return Err(same_server(server).join("; "));
         }
+        self.passes_over_nothing(&shared)?;
         let own = self.channels.iter().find(|record| record.channel == self.channel);
         match own.and_then(|record| Some((record, record.checkpoint.as_ref()?))) {
             Some((record, checkpoint)) => {
@@ -81,6 +82,31 @@ impl StartPosition<'_> {
             }
             None => self.check_first(shared),
         }
+    }
+
+    /// Refuses a channel beside another one of this source, with tables of its own, if one of them states as executed on the
+    /// target what it leaves out: the other would pass over that.
+    fn passes_over_nothing(
+        &self,
+        shared: impl Fn(&ChannelRecord) -> SharedTables,
+    ) -> Result<(), String> {
+        let follows = |record: &ChannelRecord, server: Uuid| {
+            record.identity.as_ref().is_some_and(|identity| identity.source_uuids.contains(&server))
+        };
+        let other = self.others().map(|(record, _)| record).find(|&record| {
+            (self.gtids != TargetGtids::Own || record.follows_target)
+                && self.source_uuid.is_some_and(|server| follows(record, server))
+                && shared(record) == SharedTables::Nothing
+        });
+        let Some(ChannelRecord { channel: other, .. }) = other else { return Ok(()) };
+        let Self { channel, address, .. } = self;
+        Err(format!(
+            "channels {channel:?} and {other:?} share a source and target {address}. With target_gtids = \"mirror\" or \
+             \"source\" the transactions that one of them leaves out count as executed there, so the other would pass \
+             over its definitions or rows. Set target_gtids = \"own\" for both, or replicate the tables of both with one \
+             channel. If {other:?} is used no more, run there: {}DELETE FROM csa.checkpoint WHERE channel='{other}'",
+            by_hand(!self.gtids.hides_bookkeeping()),
+        ))
     }
 
     fn others(&self) -> impl Iterator<Item = (&ChannelRecord, &Checkpoint)> {

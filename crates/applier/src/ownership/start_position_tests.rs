@@ -251,6 +251,38 @@ fn channels_with_tables_of_their_own_start_where_they_are_told() {
 }
 
 #[test]
+fn what_one_channel_leaves_out_is_not_executed_for_another() {
+    let other = |server: &str| ChannelRecord {
+        identity: Some(ChannelIdentity {
+            source_uuids: [server.parse().expect("a UUID")].into(),
+            ..ChannelIdentity::default()
+        }),
+        ..record("other", "A:1-90")
+    };
+    let beside = |gtids, server| Case {
+        start: at("A:1-90"),
+        gtids,
+        channels: vec![other(server)],
+        shared: SharedTables::Nothing,
+        ..Case::default()
+    };
+    let words = ["channels \"new\" and \"other\" share a source", "target_gtids = \"own\""];
+    for gtids in [TargetGtids::Mirror, TargetGtids::Source] {
+        let case = beside(gtids, A);
+        case.refused(&words);
+        let channels = vec![other(A), record("new", "A:1-95")];
+        Case { channels, ..case.clone() }.refused(&words);
+        // They bring the same transactions.
+        Case { shared: SharedTables::Table("d.t".to_owned()), ..case }.starts();
+        beside(gtids, B).starts();
+    }
+    let mut own = beside(TargetGtids::Own, A);
+    own.starts();
+    own.channels[0].follows_target = true;
+    own.refused(&words);
+}
+
+#[test]
 fn a_channel_of_another_source_is_none_of_its_business() {
     for other in ["B:1-50", "B:1-50,A:1-60"] {
         // The second began on a target that was a copy of A.

@@ -72,7 +72,12 @@ impl StatementExecutor {
             Verdict::NotTransactional => not_transactional::read(group)?,
             _ => {
                 let Parts { target, options, .. } = &self.parts;
-                source_statement::read(group, &target.collation_map, options.statement_gtids)?
+                let (collations, under_gtid) = (&target.collation_map, options.statement_gtids);
+                let mut statement = source_statement::read(group, collations, under_gtid)?;
+                let tables = options.converging.as_ref();
+                let disturbs = tables.and_then(|tables| statement.disturbs(tables));
+                statement.refusal = statement.refusal.or(disturbs);
+                statement
             }
         };
         self.parts.status.statement_started(&statement.gtid, statement.words.clone());

@@ -1,15 +1,16 @@
 //! A transaction's statement, as the source logged it.
 
 use csa_provider::binlog::{EventType, QueryEvent, SessionContext, TransactionHeader};
-use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb, first_words};
+use csa_provider::sql_text::{Dialect, Lexer, Statement, XaVerb, first_words, identifier};
 use csa_scheduler::events::flattened_events;
+use csa_scheduler::filter::{altered_tables, model_table};
 use csa_scheduler::group::Group;
 
 use super::differences::{self, Reader};
 use super::next_steps::by_hand;
 use super::{context, text};
 use crate::error::{Error, Invariant, Result};
-use crate::options::CollationMap;
+use crate::options::{CollationMap, ConvergingTables, first_of};
 use crate::server::reached::FIRST_CHECKS;
 
 /// A transaction's first statement with its session on the source.
@@ -61,6 +62,42 @@ impl SourceStatement {
     pub(super) fn numbered_table(&self) -> Option<(String, String)> {
         let table = text::numbered_table(&self.judged, &self.context)?;
         Some((table.schema.unwrap_or_else(|| self.database.clone()), table.name))
+    }
+
+    /// Returns the reason why it must not be executed while rows of these tables converge.
+    pub(super) fn disturbs(&self, tables: &ConvergingTables) -> Option<String> {
+        let (text, dialect) = (&self.judged, Dialect::of(&self.context));
+        if let Some(model) = model_table(text, dialect, &self.database)
+            && first_of(&tables.keyless, std::slice::from_ref(&model)).is_some()
+        {
+            let (schema, table) = model;
+            return Some(format!(
+                "it makes a table like {schema}.{table}, whose keys the target does not have before the copy of it has \
+                 ended. Run there the CREATE TABLE that SHOW CREATE TABLE returns on the source for the new table"
+            ));
+        }
+        let altered = altered_tables(text, dialect, &self.database);
+        if let [_] = altered.as_slice() {
+            let (schema, table) = first_of(&tables.absent, &altered)?;
+            return Some(format!(
+                "the target lacked {schema}.{table} when it was copied, and the copy may have made it as it is after \
+                 this statement: then values of changes before it are in wrong columns. Leave it out. Once the channel \
+                 is running, or the copy is given up (csa-daemon copy --cancel), run there: DROP TABLE {}.{}, and copy \
+                 the table again",
+                identifier(schema),
+                identifier(table)
+            ));
+        }
+        let (schema, table) = first_of(&tables.converging, &altered)?;
+        let named = altered.iter().map(|(schema, table)| format!(" --table {schema}.{table}"));
+        Some(format!(
+            "it renames {schema}.{table} or exchanges a partition of it, while rows converge that a copy has read by \
+             that name: before the statement they were those of another table. Copy everything again \
+             (docs/provisioning.md#copy-again), or execute it by hand and give a copy up that is not finished \
+             (csa-daemon copy --cancel). Then, once the channel is running, copy what is there of its tables: \
+             csa-daemon copy{}",
+            named.collect::<String>()
+        ))
     }
 
     /// Returns true if it does no harm to execute it twice.
@@ -219,6 +256,60 @@ mod tests {
             (false, "CREATE TABLE IF NOT EXISTS t (a INT)"),
         ] {
             assert_eq!(read_of(statement).is_repeatable(), expected, "{statement}");
+        }
+    }
+
+    #[test]
+    fn tables_whose_rows_converge_are_not_exchanged() {
+        let name = |table: &str| ("d".to_owned(), table.to_owned());
+        let tables = ConvergingTables::new([name("log")], []);
+        let reason = |statement: &str| read_of(statement).disturbs(&tables);
+        for statement in [
+            "RENAME TABLE log TO log_1, log_new TO log",
+            "/* rotate */ rename table e.log_new to D.`Log`",
+            "ALTER TABLE log EXCHANGE PARTITION p WITH TABLE x",
+            "ALTER TABLE x EXCHANGE PARTITION p WITH TABLE d.log WITHOUT VALIDATION",
+            "ALTER TABLE log ADD COLUMN c INT, RENAME TO log_1",
+        ] {
+            assert!(reason(statement).is_some(), "{statement}");
+        }
+        for statement in [
+            "RENAME TABLE e.log TO e.log_1",
+            "ALTER TABLE log RENAME COLUMN a TO b, RENAME INDEX i TO log",
+            "ALTER TABLE log ADD COLUMN c INT",
+            "DROP TABLE log, log_1",
+            "CREATE TABLE log_new LIKE log",
+        ] {
+            assert_eq!(reason(statement), None, "{statement}");
+        }
+        let why = reason("RENAME TABLE log TO log_1, log_new TO log").expect("a reason");
+        assert!(why.contains("csa-daemon copy --table d.log --table d.log_1"), "{why}");
+    }
+
+    #[test]
+    fn tables_that_lack_keys_are_no_model() {
+        let name = |table: &str| ("d".to_owned(), table.to_owned());
+        let tables = ConvergingTables::new([name("t"), name("u")], []).with_keyless([name("t")]);
+        for (expected, statement) in [
+            (true, "CREATE TABLE t_1 LIKE t"),
+            (true, "create table if not exists e.t_1 (like d.T)"),
+            (false, "CREATE TABLE t_1 LIKE u"),
+            (false, "CREATE TABLE t (id INT PRIMARY KEY) COMMENT 'like t'"),
+            (false, "CREATE TEMPORARY TABLE t_1 LIKE t"),
+        ] {
+            assert_eq!(read_of(statement).disturbs(&tables).is_some(), expected, "{statement}");
+        }
+    }
+
+    #[test]
+    fn tables_that_may_have_a_later_definition_are_not_altered() {
+        let name = |table: &str| ("d".to_owned(), table.to_owned());
+        let tables = ConvergingTables::new([name("t"), name("u")], []).with_absent([name("t")]);
+        let reason = |statement: &str| read_of(statement).disturbs(&tables);
+        let why = reason("ALTER TABLE t ADD COLUMN c INT AFTER a").expect("a reason");
+        assert!(why.contains("run there: DROP TABLE `d`.`t`"), "{why}");
+        for statement in ["ALTER TABLE u ADD COLUMN c INT AFTER a", "TRUNCATE TABLE t"] {
+            assert_eq!(reason(statement), None, "{statement}");
         }
     }
 

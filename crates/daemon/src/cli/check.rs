@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use csa_applier::TargetGtids;
 use csa_provider::server::{Finding, Level, Place};
 
 use crate::servers::{CheckOptions, CheckReport, Profiles};
@@ -111,6 +112,7 @@ async fn look(
     let mut report = crate::servers::check(&options, &selection).await;
     if !settings.archives_only() {
         report.findings.extend(same_tables(settings, all).await);
+        report.findings.extend(shared_gtids(settings, all));
     }
     report.findings.extend(archive(settings).await);
     report.findings.extend(refusal(settings, &report).await);
@@ -188,6 +190,28 @@ async fn same_tables(settings: &ChannelSettings, all: &[ChannelSettings]) -> Vec
     found
 }
 
+/// Returns whether another channel of the file brings the same source's transactions to the same target, where what one of
+/// them leaves out counts as executed for the other.
+fn shared_gtids(settings: &ChannelSettings, all: &[ChannelSettings]) -> Option<Finding> {
+    let servers = |channel: &ChannelSettings| {
+        (channel.source.host.clone(), channel.source.port, channel.target.address())
+    };
+    let is_own = |channel: &ChannelSettings| channel.target.gtids == TargetGtids::Own;
+    let other = all.iter().find(|other| {
+        other.name != settings.name
+            && !other.archives_only()
+            && servers(other) == servers(settings)
+            && !(is_own(other) && is_own(settings))
+    })?;
+    let text = format!(
+        "channel {:?} shares source and target, and what one of the two leaves out counts as executed for the other",
+        other.name
+    );
+    let own =
+        "[channel.applier] target_gtids = \"own\" for both, or one channel for the tables of both";
+    Some(Finding::error("target.shared_gtids", text).fix(Place::Configuration, own))
+}
+
 /// The start's own refusal, unless a finding above implies it: the checks must not promise what the
 /// start refuses.
 async fn refusal(settings: &ChannelSettings, report: &CheckReport) -> Option<Finding> {
@@ -217,5 +241,25 @@ fn verdict(reports: &[CheckReport]) -> Result<(), Failure> {
     match failed.is_empty() {
         true => Ok(()),
         false => Err(Failure::Input(format!("{}: see above for what to do", failed.join("; ")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::MINIMAL;
+
+    #[test]
+    fn channels_that_share_source_and_target_keep_their_own_gtids() {
+        let second = MINIMAL.replace("orders", "items").replace("4201", "4202");
+        let found = |settings: &str, second: &str| {
+            let config = Config::parse(&format!("{MINIMAL}{settings}{second}")).expect("valid");
+            let found = |place: usize| shared_gtids(&config.channels[place], &config.channels);
+            (found(0).is_some(), found(1).is_some())
+        };
+        let mirror = "[channel.applier]\ntarget_gtids = \"mirror\"\n";
+        assert_eq!(found("", &second), (false, false));
+        assert_eq!(found(mirror, &second), (true, true));
+        assert_eq!(found(mirror, &second.replace("127.0.0.1", "127.0.0.2")), (false, false));
     }
 }

@@ -12,7 +12,7 @@ use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::server::link::Side;
 use tokio::time::Instant;
 
-use super::begin::{Begun, Interrupted, all_rows, begins_again, choose, look_at};
+use super::begin::{Begun, CONNECTED, Interrupted, all_rows, begins_again, choose, look_at};
 use super::chunked::{self, Chunked};
 use super::copying::{CopiedRows, Copying, Report};
 use super::definitions::{self, ProgramKind, qualified};
@@ -127,8 +127,19 @@ impl Again<'_> {
             self.copying.note_seen().await?;
             return Ok((rows, None));
         }
+        let related = match self.copying.claim.state().await? {
+            Some(state) => self.related(&state)?,
+            None => BTreeSet::new(),
+        };
         let Copying { claim, watcher, last_look, .. } = &mut self.copying;
-        Ok((rows, Some(keeping(claim, changes_end(&begun, watcher, last_look)).await?)))
+        let end = changes_end(&begun, self.selection, &related, watcher, last_look);
+        Ok((rows, Some(keeping(claim, end).await?)))
+    }
+
+    /// Returns the tables whose foreign keys are not checked while the noted copy is under way.
+    fn related(&self, state: &CopyState) -> Result<BTreeSet<TableName>> {
+        let later = Later::read(&self.options.copy.channel, &state.later)?;
+        Ok(later.related.into_iter().map(TableName::from).collect())
     }
 
     /// Refuses a source that lacks what was applied, such as a replica of the real one that lags.
@@ -174,6 +185,12 @@ impl Again<'_> {
         if self.copying.writer.has_triggers(&self.tables).await? {
             return self.begin_first().await;
         }
+        let known = self.related(&state)?;
+        let (Begun { plan, chunked, .. }, source) = (&begun, &mut self.copying.watcher);
+        if chunked.connected_since(source, self.selection, plan, &known).await?.is_some() {
+            begins_again(CONNECTED);
+            return self.begin_first().await;
+        }
         Ok((begun, ranges, epoch))
     }
 
@@ -203,7 +220,7 @@ impl Again<'_> {
     /// makes what it needs to run until then.
     async fn begin_first(&mut self) -> Result<(Begun, Vec<CopyRange>, u64)> {
         let begun = self.read(self.executed.clone()).await?;
-        self.check_target(&begun).await?;
+        let absent = self.absent(&begun).await?;
         let Self { options, tables, copying, .. } = self;
         let mut ranges = Vec::new();
         for (name, rows) in &begun.rows {
@@ -225,6 +242,7 @@ impl Again<'_> {
             // The table keeps its keys.
             integers => Later { triggers, related, integers, ..Later::default() },
         };
+        let later = Later { absent, ..later };
         let state = CopyState {
             source_uuid: copying.server_uuid().await?,
             definitions: begun.definitions.digest(),
@@ -291,16 +309,31 @@ impl Again<'_> {
         Ok(Begun { plan, chunked, definitions, rows, executed })
     }
 
+    /// Returns the tables that the target lacks, or lacked when the copy was first begun. It lacks those that an interrupted
+    /// round has dropped, too.
+    async fn absent(&mut self, begun: &Begun) -> Result<Vec<(String, String)>> {
+        let mut absent = self.check_target(begun).await?;
+        if let Some(state) = self.copying.claim.state().await? {
+            if !state.has_tables {
+                absent.clear();
+            }
+            absent.extend(Later::read(&self.options.copy.channel, &state.later)?.absent);
+        }
+        Ok(absent)
+    }
+
     /// Refuses a table whose columns differ: the channel has yet to apply a definition, and it would fail on the
-    /// new table.
-    async fn check_target(&mut self, begun: &Begun) -> Result<()> {
+    /// new table. Returns the tables that the target lacks.
+    async fn check_target(&mut self, begun: &Begun) -> Result<Vec<(String, String)>> {
+        let mut absent = Vec::new();
         let target = &self.options.copy.target;
         let mut session = VerifySession::open(Side::Target, target).await?;
         for name in begun.plan.tables.keys() {
-            let source = definition(&mut self.copying.watcher, name).await?;
-            let Some((source, found)) = source.zip(definition(&mut session, name).await?) else {
+            let Some(found) = definition(&mut session, name).await? else {
+                absent.push(name.clone().into());
                 continue;
             };
+            let Some(source) = definition(&mut self.copying.watcher, name).await? else { continue };
             let common = common(&source, &found, &target.collation_map);
             if let Some(difference) = common.differences.first() {
                 let why = format!(
@@ -312,7 +345,7 @@ impl Again<'_> {
             }
         }
         session.close().await;
-        Ok(())
+        Ok(absent)
     }
 
     /// Makes the tables again, without rows, unique keys, foreign keys and triggers. A table of which only a range is

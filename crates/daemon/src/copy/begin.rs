@@ -23,6 +23,8 @@ use crate::verify::{Scope, TableName, TableSelection, VerifySession};
 const ATTEMPTS: u32 = 5;
 /// Time between two looks at prepared transactions.
 pub(super) const PREPARED: Duration = Duration::from_secs(1);
+/// The reason why a copy can't continue whose tables have got children.
+pub(super) const CONNECTED: &str = "a foreign key connects a new table with one that it copies";
 /// ER_XAER_RMERR: the account lacks XA_RECOVER_ADMIN.
 const DENIED_XA: u16 = 1401;
 
@@ -218,6 +220,9 @@ async fn begun_before(
     let rows = all_rows(source, &plan).await?;
     let cascading = chunked::cascading(source).await?;
     let chunked = Chunked { tables: chunked, cascading, why_none: None };
+    if chunked.connected_since(source, selection, &plan, &BTreeSet::new()).await?.is_some() {
+        return Ok(Err(CONNECTED));
+    }
     Ok(Ok(Begun { plan, chunked, definitions, rows, executed: state.executed }))
 }
 

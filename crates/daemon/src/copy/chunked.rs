@@ -13,7 +13,7 @@ use super::error::Result;
 use super::options::CopyOptions;
 use super::plan::Plan;
 use super::rows::TableRows;
-use crate::verify::{LEFT_OUT, TableName, VerifySession};
+use crate::verify::{LEFT_OUT, TableName, TableSelection, VerifySession};
 
 /// The ways in which the tables of a copy are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,6 +24,22 @@ pub(super) struct Chunked {
     pub(super) cascading: BTreeSet<TableName>,
     /// The reason why no table at all is read in chunks.
     pub(super) why_none: Option<String>,
+}
+
+impl Chunked {
+    /// Returns a replicated table that foreign keys have connected with those in chunks since the copy began; `known`
+    /// were connected before. Its keys are checked while rows converge: the target would pass over a change of a
+    /// parent, or delete children with it.
+    pub(super) async fn connected_since(
+        &self,
+        source: &mut VerifySession,
+        selection: &dyn TableSelection,
+        plan: &Plan,
+        known: &BTreeSet<TableName>,
+    ) -> Result<Option<TableName>> {
+        let related = related(source, &self.tables).await?;
+        Ok(plan.newcomer(&related - known, selection))
+    }
 }
 
 /// Chooses the way for each table.

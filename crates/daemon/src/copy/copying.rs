@@ -263,7 +263,12 @@ impl<'a> Copying<'a> {
     }
 
     /// Makes what comes after the rows, and the channel's checkpoint.
-    pub(super) async fn end(mut self, rows: CopiedRows, again: bool) -> Result<CopySummary> {
+    pub(super) async fn end(
+        mut self,
+        rows: CopiedRows,
+        selection: &dyn TableSelection,
+        again: bool,
+    ) -> Result<CopySummary> {
         let CopiedRows { begun, work } = rows;
         self.report.show(CopyStep::Programs, &begun.plan, Some(&work));
         let Begun { plan, chunked, definitions, executed, .. } = &begun;
@@ -282,8 +287,10 @@ impl<'a> Copying<'a> {
         let until = match is_whole {
             true => None,
             false => {
-                let end = changes_end(&begun, &mut self.watcher, &mut self.last_look);
-                Some(keeping(&mut self.claim, end).await?)
+                let Self { claim, watcher, last_look, .. } = &mut self;
+                let none = BTreeSet::new();
+                let end = changes_end(&begun, selection, &none, watcher, last_look);
+                Some(keeping(claim, end).await?)
             }
         };
         self.watcher.close().await;

@@ -1,5 +1,7 @@
 //! The end of a copy: everything that comes after the rows.
 
+use std::collections::BTreeSet;
+
 use csa_applier::{Converging, ConvergingTables, CopyClaim, Target};
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
@@ -11,7 +13,7 @@ use super::keeping::keeping;
 use super::later::Later;
 use super::snapshot::{self, LastLook};
 use super::writer::TargetWriter;
-use crate::verify::{Scope, TableName, VerifySession, source_executed};
+use crate::verify::{Scope, TableName, TableSelection, VerifySession, source_executed};
 
 /// Looks for a moment without prepared XA transactions before a copy gives up; it continues when it is made again.
 const PREPARED_LOOKS: u32 = 30;
@@ -24,8 +26,11 @@ pub(crate) fn converging_tables(
     channel: &str,
     converging: &Converging,
 ) -> std::result::Result<ConvergingTables, CopyError> {
-    let related = Later::of(channel, converging)?.related;
-    Ok(ConvergingTables::new(converging.tables.iter().cloned(), related))
+    let later = Later::of(channel, converging)?;
+    let lack_keys = |name: &&(String, String)| later.lacks_keys(&TableName::from((*name).clone()));
+    let keyless: Vec<_> = converging.tables.iter().filter(lack_keys).cloned().collect();
+    let tables = ConvergingTables::new(converging.tables.iter().cloned(), later.related);
+    Ok(tables.with_absent(later.absent).with_keyless(keyless))
 }
 
 /// Returns the tables of a copy that has converged: those that were copied again, or all.
@@ -44,9 +49,12 @@ pub(crate) fn copied_tables(
     Ok(Scope { tables, ..Scope::default() })
 }
 
-/// Returns a set of transactions that has all that any chunk shows. Definitions are still those of the begin.
+/// Returns a set of transactions that has all that any chunk shows. Definitions are still those of the begin, and foreign
+/// keys connect no other tables with the copied ones than `related`.
 pub(super) async fn changes_end(
     begun: &Begun,
+    selection: &dyn TableSelection,
+    related: &BTreeSet<TableName>,
     watcher: &mut VerifySession,
     last: &mut LastLook,
 ) -> Result<GtidSet> {
@@ -60,7 +68,16 @@ pub(super) async fn changes_end(
     check_definitions(begun, &names, watcher).await?;
     let until = without_prepared(watcher, last).await?;
     check_definitions(begun, &names, watcher).await?;
-    Ok(until)
+    let Begun { plan, chunked, .. } = begun;
+    match chunked.connected_since(watcher, selection, plan, related).await? {
+        None => Ok(until),
+        Some(table) => {
+            let why = format!(
+                "{table} was made while tables were copied, and a foreign key connects it with one of them; copy again"
+            );
+            Err(CopyError::Changed(watcher.refused(&why).to_string()))
+        }
+    }
 }
 
 /// Returns the set of a snapshot at which no XA transaction was prepared. A prepared one holds its tables on the target,

@@ -3,9 +3,10 @@
 use csa_applier::Converging;
 use serde::{Deserialize, Serialize};
 
-use super::definitions::Program;
+use super::definitions::{Program, qualified};
 use super::error::{CopyError, Result};
 use super::writer::TargetWriter;
+use crate::verify::TableName;
 
 /// Everything that tables in chunks get once they have converged. The target keeps it as text until then. Work that only
 /// another version knows would be lost with the text, so a text with more is refused.
@@ -21,6 +22,9 @@ pub(crate) struct Later {
     pub(super) tables: Vec<String>,
     /// Tables that foreign keys connect with the copied ones. These keys are not checked until then.
     pub(super) related: Vec<(String, String)>,
+    /// Tables that are copied again and that the target lacked.
+    #[serde(default)]
+    pub(super) absent: Vec<(String, String)>,
     /// The first and the last integer of the key, where only rows between them are copied again.
     #[serde(default)]
     pub(super) integers: Option<(i128, i128)>,
@@ -41,6 +45,14 @@ impl Later {
                  it until the tables have converged, and then this one"
             ))
         })
+    }
+
+    /// Returns true if a table has not all of its indexes before it has converged. One that is copied again may also lack those
+    /// that come with its last row.
+    pub(super) fn lacks_keys(&self, name: &TableName) -> bool {
+        let unique = format!("ALTER TABLE {} ADD UNIQUE", qualified(name));
+        let is_made_again = !self.related.is_empty() && self.integers.is_none();
+        is_made_again || self.statements.iter().any(|statement| statement.starts_with(&unique))
     }
 
     pub(super) fn text(&self) -> String {
@@ -67,6 +79,22 @@ mod tests {
         let integers = Some((i128::from(i64::MIN), i128::from(u64::MAX)));
         let noted = Later { integers, ..Later::default() }.text();
         assert_eq!(Later::read("shop", &noted).unwrap().integers, integers);
+    }
+
+    #[test]
+    fn a_table_lacks_keys_that_it_gets_later() {
+        let [t, u] = ["t", "u"].map(|table| TableName::from(("d".to_owned(), table.to_owned())));
+        let statements = vec![
+            "ALTER TABLE `d`.`t` ADD UNIQUE KEY `k` (`a`)".to_owned(),
+            "ALTER TABLE `d`.`u` ADD CONSTRAINT `f` FOREIGN KEY (`t`) REFERENCES `d`.`t` (`id`)"
+                .to_owned(),
+        ];
+        let first = Later { statements, ..Later::default() };
+        assert!(first.lacks_keys(&t) && !first.lacks_keys(&u));
+        let again = Later { related: vec![u.clone().into()], ..Later::default() };
+        assert!(again.lacks_keys(&u));
+        let range = Later { integers: Some((1, 2)), ..again };
+        assert!(!range.lacks_keys(&u));
     }
 
     #[test]

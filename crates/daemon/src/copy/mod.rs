@@ -130,7 +130,7 @@ async fn make(
             (copying.snapshot(selection, &dropped).await?, !dropped.is_empty())
         }
     };
-    copying.end(rows, again).await
+    copying.end(rows, selection, again).await
 }
 
 /// Returns the tables that a copy would make; changes nothing.

@@ -25,6 +25,7 @@ pub(super) struct Plan {
     pub(super) tables: BTreeMap<TableName, Estimate>,
     /// Their schemas, and others in which a table that is made later is replicated.
     pub(super) schemas: Vec<String>,
+    pub(super) target_folds_case: bool,
 }
 
 impl Plan {
@@ -38,6 +39,17 @@ impl Plan {
     /// Returns true if both have the same schemas and tables.
     pub(super) fn names_the_same(&self, other: &Self) -> bool {
         self.schemas == other.schemas && self.tables.keys().eq(other.tables.keys())
+    }
+
+    /// Returns the first of these tables that is replicated and was not there when the copy began.
+    pub(super) fn newcomer(
+        &self,
+        tables: BTreeSet<TableName>,
+        selection: &dyn TableSelection,
+    ) -> Option<TableName> {
+        let is_replicated =
+            |name: &TableName| selection.target_of(name, self.target_folds_case).is_some();
+        tables.into_iter().find(|name| !self.tables.contains_key(name) && is_replicated(name))
     }
 
     /// Returns the source's guess at the bytes of all rows.
@@ -142,7 +154,7 @@ pub(super) async fn read(
         }
     }
     target.close().await;
-    Ok(Plan { tables, schemas })
+    Ok(Plan { tables, schemas, target_folds_case: listed.target_folds_case })
 }
 
 /// Returns the reason why a schema that is on the target can't become a copy: a table that the source makes without a
@@ -243,4 +255,25 @@ pub(super) async fn parts(
     let (Some(least), Some(most)) = (number(0), number(1)) else { return Ok(whole) };
     let ranges = ranges(least, most, wanted as u32);
     Ok((0..).zip(ranges).map(|(number, range)| Part { number, range }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_not_replicated_is_no_newcomer() {
+        let name = |table: &str| TableName { schema: "d".to_owned(), table: table.to_owned() };
+        let plan = Plan {
+            tables: BTreeMap::from([(name("known"), Estimate::default())]),
+            ..Plan::default()
+        };
+        let selection = |table: &TableName| (table.table != "ignored").then(|| table.clone());
+        let newcomer = |tables: &[&str]| {
+            let tables = tables.iter().map(|&table| name(table)).collect();
+            plan.newcomer(tables, &selection)
+        };
+        assert_eq!(newcomer(&["ignored", "known"]), None);
+        assert_eq!(newcomer(&["ignored", "known", "made"]), Some(name("made")));
+    }
 }

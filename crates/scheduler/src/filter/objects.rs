@@ -72,6 +72,18 @@ pub(super) fn object(tokens: &[Token<'_>], dialect: Dialect) -> Object {
     words.object().unwrap_or(Object::Unknown)
 }
 
+/// Returns the table whose definition a CREATE TABLE … LIKE takes.
+pub(super) fn model(tokens: &[Token<'_>], dialect: Dialect) -> Option<Name> {
+    let mut words = Words { tokens, dialect };
+    words.take("CREATE")?;
+    words.kind().filter(|kind| kind == "TABLE")?;
+    words.if_exists();
+    words.name()?;
+    words.symbol(b'(');
+    words.take("LIKE")?;
+    words.name()
+}
+
 /// Returns true if a statement that begins with these words is about accounts, roles or privileges.
 pub(super) fn is_about_accounts(leading: &[Token<'_>], dialect: Dialect) -> bool {
     let mut words = Words { tokens: leading, dialect };

@@ -4,7 +4,7 @@ use csa_provider::sql_text::{Dialect, Token};
 use super::Filters;
 use super::objects::{
     Name, Object, is_about_instance, is_about_privileges, is_about_temporary_tables, is_flushing,
-    may_use_temporary_table, object, qualifiers,
+    may_use_temporary_table, model, object, qualifiers,
 };
 use super::rules::OWN_SCHEMA;
 use super::tokens::{leading, tokens};
@@ -268,6 +268,26 @@ pub(crate) fn is_of_temporary_tables(statement: &[u8], dialect: Dialect) -> bool
         && is_about_temporary_tables(&leading(statement, dialect), dialect)
 }
 
+/// Returns the tables, by schema and name, that a RENAME TABLE or ALTER TABLE names: several if it renames one or exchanges a
+/// partition. None for other statements.
+#[must_use]
+pub fn altered_tables(statement: &[u8], dialect: Dialect, database: &str) -> Vec<(String, String)> {
+    let words = tokens(statement, dialect).unwrap_or_default();
+    let alters = words.first().is_some_and(|verb| verb.is("RENAME") || verb.is("ALTER"));
+    match object(&words, dialect) {
+        Object::Tables(tables) if alters => {
+            tables.into_iter().map(|table| table.qualified(database)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the table, by schema and name, whose definition a CREATE TABLE … LIKE takes.
+#[must_use]
+pub fn model_table(statement: &[u8], dialect: Dialect, database: &str) -> Option<(String, String)> {
+    Some(model(&tokens(statement, dialect)?, dialect)?.qualified(database))
+}
+
 /// Returns true if the letters are somewhere in a statement. In most they are not, so that it need not be split into
 /// words.
 fn contains(statement: &[u8], letters: &[u8]) -> bool {
@@ -285,6 +305,10 @@ pub(crate) fn temporary_table_refusal(query: &QueryEvent<'_>, dialect: Dialect) 
 }
 
 impl Name {
+    fn qualified(self, database: &str) -> (String, String) {
+        (self.schema.unwrap_or_else(|| database.to_owned()), self.name)
+    }
+
     fn text(&self, database: &str) -> String {
         format!("{}.{}", self.schema.as_deref().unwrap_or(database), self.name)
     }
