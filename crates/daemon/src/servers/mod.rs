@@ -108,6 +108,7 @@ pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection
     }
     let mut state = TargetKnowledge::default();
     if let Some(Answering { session, server }) = &mut target {
+        found.extend(target_settings::named_locks(session).await);
         match channel_state(session, &options.channel).await {
             Ok(read) => {
                 found.push(taken(&read, options));
