@@ -11,14 +11,16 @@ use super::version::Version;
 use crate::binlog::gtid::GtidSet;
 
 /// Booleans are ON or OFF; variables that a server does not have are absent.
-const VARIABLES: [&str; 38] = [
+const VARIABLES: [&str; 41] = [
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
     "binlog_format",
     "binlog_row_image",
+    "binlog_space_limit",
     "binlog_transaction_compression",
     "connection_memory_limit",
     "enforce_gtid_consistency",
+    "expire_logs_days",
     "global_connection_memory_tracking",
     "group_replication_group_name",
     "group_replication_single_primary_mode",
@@ -34,6 +36,7 @@ const VARIABLES: [&str; 38] = [
     "log_slave_updates",
     "lower_case_table_names",
     "max_allowed_packet",
+    "max_binlog_files",
     "max_connections",
     "max_user_connections",
     "read_only",
