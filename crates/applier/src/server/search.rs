@@ -145,16 +145,18 @@ async fn writable(
     candidates: &mut Candidates,
     asked: &mut Asked,
 ) -> Result<std::result::Result<(), String>> {
-    const QUERY: &str =
-        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only')";
+    const QUERY: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', \
+         'innodb_read_only')";
     let rows = asked.ask(QUERY, Limits::LIST).await?;
     let is_on = |name: &str| {
         rows.iter().any(|row| {
             matches!(row.as_slice(), [Some(variable), Some(value)] if variable == name && value == "ON")
         })
     };
-    if is_on("super_read_only") {
-        return Ok(Err("super_read_only=ON: nobody can write there".to_owned()));
+    // The second is that of a reader of Aurora, where `read_only` may be OFF.
+    if let Some(name) = ["super_read_only", "innodb_read_only"].into_iter().find(|name| is_on(name))
+    {
+        return Ok(Err(format!("{name}=ON: nobody can write there")));
     }
     match is_on("read_only") && candidates.set_aside(address) {
         true => Ok(Err("read_only=ON".to_owned())),

@@ -11,7 +11,7 @@ use super::version::Version;
 use crate::binlog::gtid::GtidSet;
 
 /// Booleans are ON or OFF; variables that a server does not have are absent.
-const VARIABLES: [&str; 41] = [
+const VARIABLES: [&str; 42] = [
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
     "binlog_format",
@@ -30,6 +30,7 @@ const VARIABLES: [&str; 41] = [
     "init_connect",
     "innodb_flush_log_at_trx_commit",
     "innodb_native_foreign_keys",
+    "innodb_read_only",
     "log_bin",
     "log_bin_trust_function_creators",
     "log_replica_updates",
