@@ -221,6 +221,8 @@ async fn on_source(
     if let Some(service) = service {
         found.push(managed::service("source.service", service, facts));
         found.push(managed::own_tables(service, selection));
+    } else {
+        found.extend(managed::recognised(Side::Source, facts));
     }
     found.extend(source::requirements(facts, options.server_id, options.discovers));
     let mut settings = source_settings::settings(server);
@@ -250,6 +252,8 @@ fn on_target(
         found.push(versions::target(&facts.version, of_source.map(|source| &source.version)));
         if let Some(service) = options.profiles.target {
             found.push(managed::service("target.service", service, facts));
+        } else {
+            found.extend(managed::recognised(Side::Target, facts));
         }
     }
     let source_has = OfSource {

@@ -11,7 +11,9 @@ use super::version::Version;
 use crate::binlog::gtid::GtidSet;
 
 /// Booleans are ON or OFF; variables that a server does not have are absent.
-const VARIABLES: [&str; 42] = [
+const VARIABLES: [&str; 44] = [
+    "aurora_version",
+    "basedir",
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
     "binlog_format",
