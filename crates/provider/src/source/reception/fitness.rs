@@ -1,7 +1,7 @@
 //! Settings of an address that its server does not judge itself before it sends a stream.
 
 use crate::server::Version;
-use crate::server::facts::Upstream;
+use crate::server::facts::{ServerFacts, Upstream, named_values};
 use crate::server::link::{Limits, LinkError};
 use crate::source::connection::{ConnectionError, SourceConnection};
 
@@ -12,8 +12,8 @@ const UNKNOWN_VARIABLE: u16 = 1193;
 
 /// Asks for the variable by both of its names, of which a server has one at least. The version that a connection shows may
 /// be a proxy's.
-pub(in crate::source) const LOGS_APPLIED: &str =
-    "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_replica_updates', 'log_slave_updates')";
+pub(in crate::source) const LOGS_APPLIED: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+     ('log_replica_updates', 'log_slave_updates', 'wsrep_on', 'wsrep_provider')";
 
 /// Refuses an address that would send changes as statements, or lacks what it applies as a replica, or is taken for
 /// this replica, where another one may serve. A start has warned of the first address only.
@@ -36,19 +36,24 @@ pub(super) async fn check(
 
 /// Refuses a replica whose binary log lacks what it applies: that would never arrive, and nothing would show it.
 async fn logs_applied(connection: &mut SourceConnection) -> Result<(), ConnectionError> {
-    let rows = connection.query(LOGS_APPLIED, Limits::LIST).await?;
-    let off = rows.into_iter().find_map(|row| match row.as_slice() {
-        [Some(name), Some(value)] if value == "OFF" => Some(name.clone()),
-        _ => None,
-    });
-    let Some(name) = off else { return Ok(()) };
-    let version = Version::parse(connection.server_version());
-    if Upstream::read(connection, &version).await != Upstream::Known {
+    let variables = named_values(connection.query(LOGS_APPLIED, Limits::LIST).await?);
+    let facts = ServerFacts { variables, ..ServerFacts::default() };
+    if !facts.leaves_out_applied() {
         return Ok(());
     }
+    let version = Version::parse(connection.server_version());
+    let what = if facts.is_galera_node() {
+        "a node of a Galera cluster"
+    } else if Upstream::read(connection, &version).await == Upstream::Known {
+        "a replica"
+    } else {
+        return Ok(());
+    };
+    let is_new = facts.variables.contains_key("log_replica_updates");
+    let name = if is_new { "log_replica_updates" } else { "log_slave_updates" };
     let option = name.replace('_', "-");
     Err(ConnectionError::Protocol(format!(
-        "it is a replica with {name}=OFF, so what it applies is not in its binary log and would never arrive; start \
+        "it is {what} with {name}=OFF, so what it applies is not in its binary log and would never arrive; start \
          it with --{option}"
     )))
 }
