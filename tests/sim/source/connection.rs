@@ -114,7 +114,10 @@ impl Connection<'_> {
             "SELECT CONCAT(@@GLOBAL.binlog_format, ' ', @@GLOBAL.server_id)" => {
                 self.value("ROW 1").await
             }
-            "SELECT @@GLOBAL.log_replica_updates" => self.value("1").await,
+            "SELECT @@version" => self.value(VERSION).await,
+            text if text.starts_with("SHOW GLOBAL VARIABLES WHERE Variable_name IN (") => {
+                self.row(&["log_replica_updates", "ON"]).await
+            }
             // Commits take no time.
             "SELECT @@GLOBAL.gtid_owned" => self.value("").await,
             text if text.starts_with("SELECT TIMESTAMPDIFF(MICROSECOND") => {
@@ -132,9 +135,17 @@ impl Connection<'_> {
 
     /// A result of one row and column.
     async fn value(&mut self, text: &str) -> io::Result<()> {
-        self.send(&[1]).await?;
-        self.send(packets::COLUMN).await?;
-        self.send(&packets::row_of(text)).await?;
+        self.row(&[text]).await
+    }
+
+    /// A result of one row.
+    async fn row(&mut self, texts: &[&str]) -> io::Result<()> {
+        self.send(&[texts.len() as u8]).await?;
+        for _ in texts {
+            self.send(packets::COLUMN).await?;
+        }
+        let values: Vec<Vec<u8>> = texts.iter().map(|text| packets::row_of(text)).collect();
+        self.send(&values.concat()).await?;
         self.send(packets::END_OF_ROWS).await
     }
 

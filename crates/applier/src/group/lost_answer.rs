@@ -11,11 +11,13 @@
 use csa_provider::binlog::GtidSet;
 use csa_provider::seams::planted::{Bug, is_planted};
 
+use super::attempt::{Tried, Unfinished};
 use super::unit::Unit;
 use super::worker_session::WorkerSession;
-use crate::error::{Error, Fence, Invariant, Result};
+use crate::error::{Error, ErrorClass, Fence, Invariant, Result};
 use crate::options::TargetGtids;
 use crate::ownership::checkpoint;
+use crate::server::group;
 use csa_provider::sql_text::quote;
 
 impl WorkerSession {
@@ -30,6 +32,20 @@ impl WorkerSession {
         }
     }
 
+    /// Finds out, after an attempt that follows a lost connection, if the earlier one was committed only now. The nodes of a
+    /// Galera cluster share no locks: another node can serve before it has that COMMIT.
+    pub(super) async fn is_committed_late(&mut self, unit: &Unit, tried: &Tried) -> Result<bool> {
+        match tried {
+            Ok(()) => return Ok(false),
+            // The look comes once the target is back.
+            Err(Unfinished::Failed(error)) if error.class() == ErrorClass::Unavailable => {
+                return Ok(false);
+            }
+            Err(_) => self.rollback().await,
+        }
+        self.is_committed(unit).await
+    }
+
     /// Looks for the last GTID of the unit, once the earlier session has ended.
     async fn look_committed(&mut self, unit: &Unit) -> Result<bool> {
         // The unit was one transaction on the target, or was committed in order, so its last GTID stands for all.
@@ -40,6 +56,7 @@ impl WorkerSession {
         let Some(last) = last else { return Ok(false) };
         let gtid = &last.relayed.header.gtid;
         // Opened again with the worker's lock, which the server frees only when the session has ended.
+        group::catch_up_in_galera(self.session().await?).await?;
         let executed = self.own_row().await?;
         if self.target.gtids == TargetGtids::Source {
             let executed = self.session().await?.has_executed(&gtid.to_string()).await?;

@@ -212,9 +212,13 @@ impl Worker {
         let mut backoff = self.own.options.backoff();
         let mut dependency = unit.group.dependency;
         let mut committed = Committed::ByStatement;
-        let mut refusals = 0;
+        let (mut refusals, mut is_doubted) = (0, false);
         loop {
-            let error = match self.own.attempt(unit, dependency, committed, entered).await {
+            let tried = self.own.attempt(unit, dependency, committed, entered).await;
+            if is_doubted && self.own.is_committed_late(unit, &tried).await? {
+                return Ok(());
+            }
+            let error = match tried {
                 Ok(()) => return Ok(()),
                 Err(Unfinished::Yielded(earlier)) => {
                     // Not counted as a retry: the next attempt begins after that group.
@@ -261,6 +265,7 @@ impl Worker {
                     if !is_planted(Bug::LostAnswerIsFailure) && self.own.is_committed(unit).await? {
                         return Ok(());
                     }
+                    is_doubted = !is_planted(Bug::LostAnswerIsFailure);
                     refusals += u32::from(error.code() == Some(REFUSED_BY_GROUP));
                     // The target was seen to take writes in between.
                     if refusals > 1 {

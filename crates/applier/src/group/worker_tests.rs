@@ -127,6 +127,15 @@ async fn a_commit_that_never_arrived_is_repeated() {
     assert_eq!((state.begun, state.connections), (3, 3));
 }
 
+/// Another node of a Galera cluster may not have it yet when the worker looks.
+#[tokio::test]
+async fn a_commit_that_takes_effect_late_is_not_repeated() {
+    let target = Scripted::losing(&[Fate::Lost, Fate::Overtaken]);
+    apply_on(&target).await;
+    let state = target.state();
+    assert_eq!((state.begun, state.connections), (2, 2));
+}
+
 /// Once as a group, once alone, and once more in the order of the source.
 #[tokio::test]
 async fn a_row_that_is_refused_in_the_order_of_the_merge_is_tried_in_that_of_the_source() {

@@ -87,6 +87,7 @@ async fn prepare(session: &mut Session, target: &Target) -> Result<()> {
     if target.route.is_of_group() {
         Box::pin(group::catch_up(session, target.net_timeout)).await?;
     }
+    group::catch_up_in_galera(session).await?;
     match target.gtids.hides_bookkeeping() {
         true => session.log(false).await,
         false => Ok(()),

@@ -26,6 +26,8 @@ const END_PATIENCE: u32 = 10;
 const NO_SUCH_THREAD: u16 = 1094;
 /// The session is of another account, as after a change of `target.user`.
 const NOT_OWNER: u16 = 1095;
+/// ER_UNKNOWN_ERROR and ER_NOT_SUPPORTED_YET: the answers of Percona XtraDB Cluster and of MariaDB in a Galera cluster.
+const NO_LOCKS: [u16; 2] = [1105, 1235];
 
 /// The opener of a session that has our identity and another address.
 const NAMESAKE: &str = "another daemon with the same identity (a copy of this state directory)";
@@ -164,7 +166,7 @@ async fn take_or_find(
          COALESCE(IS_USED_LOCK({own}), 0)"
     );
     // One query: asked for later, the holder might be another.
-    let rows: Vec<(bool, u64, u64)> = session.rows(&query).await?;
+    let rows: Vec<(bool, u64, u64)> = session.rows(&query).await.map_err(without_locks)?;
     let (taken, connection, of_ours) = rows.into_iter().next().unwrap_or_default();
     if taken {
         return Ok(None);
@@ -176,6 +178,20 @@ async fn take_or_find(
         true => opener(session, process.as_ref()).await?,
     };
     Ok(Some(ChannelLockHolder { connection, opener, process }))
+}
+
+/// Says what a server has to permit that refuses named locks.
+fn without_locks(error: Error) -> Error {
+    match error {
+        Error::Target { source, .. }
+            if source.code().is_some_and(|code| NO_LOCKS.contains(&code)) =>
+        {
+            let what = "the target refuses GET_LOCK, without which no channel starts (a node of Percona XtraDB Cluster permits \
+                 it with SET GLOBAL pxc_strict_mode=MASTER, on every node)";
+            Error::Server { what: what.into(), source }
+        }
+        other => other,
+    }
 }
 
 /// Tells whether a session with our identity comes from our address. One that the server does not show is taken for
@@ -353,7 +369,20 @@ fn held(channel: &str, what: String, by_another: bool) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use csa_provider::server::link::LinkError;
+
     use super::*;
+
+    #[test]
+    fn a_server_that_refuses_named_locks_is_told_from_others() {
+        for (code, is_named) in [(1105, true), (1235, true), (1045, false)] {
+            let source =
+                LinkError::Server { code, message: "prohibits use of GET_LOCK".to_owned() };
+            let error = without_locks(Error::Target { address: "db1:3306".to_owned(), source });
+            assert_eq!(error.to_string().contains("pxc_strict_mode=MASTER"), is_named, "{error}");
+            assert_eq!(error.code(), Some(code));
+        }
+    }
 
     #[test]
     fn only_an_own_session_that_does_nothing_is_ended() {

@@ -9,6 +9,7 @@ use crate::ownership::channel_record::{self, ChannelRecord};
 use crate::ownership::requirements::{
     GTID_PRIVILEGES, OfSource, executor_for, logged_again, requirements,
 };
+use crate::server::definitions::NOT_TRANSACTIONAL;
 use crate::server::facts::own_uuids;
 use crate::server::session::Session;
 use crate::server::target::Target;
@@ -262,11 +263,10 @@ async fn check_collations(session: &mut Session, target: &TargetOptions) -> Resu
 /// Returns a warning for each of the first tables that can't roll back.
 async fn other_engines(session: &mut Session, address: &str) -> crate::error::Result<Vec<String>> {
     let engines: Vec<(String, String, String)> = session
-        .rows(
-            "SELECT table_schema, table_name, engine FROM information_schema.tables \
-             WHERE table_type='BASE TABLE' AND engine NOT IN ('InnoDB') AND table_schema NOT IN \
-             ('mysql','sys','performance_schema','information_schema') LIMIT 3",
-        )
+        .rows(&format!(
+            "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE {NOT_TRANSACTIONAL} AND TABLE_SCHEMA NOT IN \
+             ('mysql','sys','performance_schema','information_schema') LIMIT 3"
+        ))
         .await?;
     let warning = |(schema, table, engine)| {
         format!(

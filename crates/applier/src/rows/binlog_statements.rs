@@ -250,7 +250,10 @@ impl RowImageCutter {
             Statement::Commit
             | Statement::Rollback
             | Statement::Xa(XaVerb::Start | XaVerb::End) => self.own(query.statement, ready),
-            _ if self.framing == Framing::Own => self.own(query.statement, ready),
+            // A change in statement format may follow the rows that admission has read.
+            other if self.framing == Framing::Own && other != Statement::Dml => {
+                self.own(query.statement, ready);
+            }
             other => {
                 return Err(Error::Unsupported {
                     gtid: gtid.to_string(),

@@ -39,3 +39,15 @@ pub(crate) async fn catch_up(session: &mut Session, patience: Duration) -> Resul
     waited?;
     session.run("SET SESSION group_replication_consistency=DEFAULT").await.map(drop)
 }
+
+/// Waits until a node of a Galera cluster has applied what the cluster has committed so far. Other servers lack the
+/// variable, or have it OFF.
+pub(crate) async fn catch_up_in_galera(session: &mut Session) -> Result<()> {
+    const QUERY: &str = "SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name IN ('wsrep_on')";
+    let found: Option<(String, String)> = session.setting(QUERY).await?;
+    if found.is_none() {
+        return Ok(());
+    }
+    let wait = "SET SESSION wsrep_sync_wait=1;BEGIN;COMMIT;SET SESSION wsrep_sync_wait=DEFAULT";
+    session.run(wait).await.map(drop)
+}

@@ -67,11 +67,10 @@ async fn look(
     let name = format!("{}:{}", address.0, address.1);
     let link = Link::connect(&target.link_at(Side::Target, address)).await;
     let link = link.map_err(|source| Error::Target { address: name.clone(), source })?;
-    let version = Version::parse(link.server_version());
     let mut asked = Asked { link: Box::new(link), address: name.clone() };
     let limit = target.connect_timeout;
     // A server that hangs must not keep all sessions of the channel from the next address.
-    let judged = judge(target, &version, address, candidates, &mut asked);
+    let judged = judge(target, address, candidates, &mut asked);
     let Ok(outcome) = tokio::time::timeout(limit, judged).await else {
         return Err(Error::Timeout { address: name, seconds: limit.as_secs() });
     };
@@ -82,16 +81,16 @@ async fn look(
 /// Returns the reason why a server can't be the target now.
 async fn judge(
     target: &TargetOptions,
-    version: &Version,
     address: &Address,
     candidates: &mut Candidates,
     asked: &mut Asked,
 ) -> Result<std::result::Result<(), String>> {
+    let version = asked.version().await?;
     if version.is_mariadb() {
         return writable(address, candidates, asked).await;
     }
     let route = &target.route.0;
-    let view = match GroupView::read(asked, version).await {
+    let view = match GroupView::read(asked, &version).await {
         Ok(view) => view,
         Err(error) if error.code() == Some(DENIED) && !route.discovers => GroupView::default(),
         Err(error) if error.code() == Some(DENIED) => {
@@ -132,8 +131,7 @@ pub(crate) fn primary(view: &GroupView, must_be_member: bool) -> std::result::Re
 /// Returns the reason why a server is no target any more, as its group is now.
 pub(super) async fn fault(link: Box<dyn TargetLink>, address: &str) -> Option<String> {
     let mut asked = Asked { link, address: address.to_owned() };
-    let version = asked.ask("SELECT @@version", Limits::SETTING).await.ok()?;
-    let version = Version::parse(&first(version).unwrap_or_default());
+    let version = asked.version().await.ok()?;
     let view = GroupView::read(&mut asked, &version).await;
     asked.link.quit().await;
     primary(&view.ok()?, true).err()
@@ -145,16 +143,18 @@ async fn writable(
     candidates: &mut Candidates,
     asked: &mut Asked,
 ) -> Result<std::result::Result<(), String>> {
-    const QUERY: &str =
-        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only')";
+    const QUERY: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', \
+         'innodb_read_only')";
     let rows = asked.ask(QUERY, Limits::LIST).await?;
     let is_on = |name: &str| {
         rows.iter().any(|row| {
             matches!(row.as_slice(), [Some(variable), Some(value)] if variable == name && value == "ON")
         })
     };
-    if is_on("super_read_only") {
-        return Ok(Err("super_read_only=ON: nobody can write there".to_owned()));
+    // The second is that of a reader of Aurora, where `read_only` may be OFF.
+    if let Some(name) = ["super_read_only", "innodb_read_only"].into_iter().find(|name| is_on(name))
+    {
+        return Ok(Err(format!("{name}=ON: nobody can write there")));
     }
     match is_on("read_only") && candidates.set_aside(address) {
         true => Ok(Err("read_only=ON".to_owned())),
@@ -166,6 +166,14 @@ async fn writable(
 struct Asked {
     link: Box<dyn TargetLink>,
     address: String,
+}
+
+impl Asked {
+    /// Asks for the version: a proxy greets with one of its own.
+    async fn version(&mut self) -> Result<Version> {
+        let version = self.ask("SELECT @@version", Limits::SETTING).await?;
+        Ok(Version::parse(&first(version).unwrap_or_default()))
+    }
 }
 
 impl Ask for Asked {

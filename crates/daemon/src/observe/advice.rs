@@ -76,7 +76,12 @@ pub(crate) fn while_waiting(about: About, detail: &str) -> Option<String> {
                 "Give the account on the {side} a password that does not expire (docs/passwords.md)"
             )
         }
-        1207 | 1290 | 1792 | 1836 => {
+        1836 | 1874 => {
+            "Nobody can write there while innodb_read_only is ON, as on a reader of Aurora: have the address lead to the \
+             server that takes writes"
+                .to_owned()
+        }
+        1207 | 1290 | 1792 => {
             // It ends super_read_only, too, which MariaDB does not know.
             "If this server is still the one to write to, run there: SET GLOBAL read_only = OFF"
                 .to_owned()
@@ -180,6 +185,7 @@ mod tests {
             (About::Target, "target t:1: error 1226: User 'csa' has exceeded", "Raise the limit"),
             (About::Source, "error 1040: Too many connections", "on the source"),
             (About::Target, "error 1290: running with the --read-only option", "read_only = OFF"),
+            (About::Target, "error 1874: InnoDB is in read only mode.", "innodb_read_only"),
             (About::Target, "error 3118: Account is locked", "UNLOCK"),
             (About::Target, "error 1129: Host is blocked", "host_cache"),
         ] {

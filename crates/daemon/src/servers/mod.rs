@@ -108,6 +108,7 @@ pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection
     }
     let mut state = TargetKnowledge::default();
     if let Some(Answering { session, server }) = &mut target {
+        found.extend(target_settings::named_locks(session).await);
         match channel_state(session, &options.channel).await {
             Ok(read) => {
                 found.push(taken(&read, options));
@@ -220,6 +221,8 @@ async fn on_source(
     if let Some(service) = service {
         found.push(managed::service("source.service", service, facts));
         found.push(managed::own_tables(service, selection));
+    } else {
+        found.extend(managed::recognised(Side::Source, facts));
     }
     found.extend(source::requirements(facts, options.server_id, options.discovers));
     let mut settings = source_settings::settings(server);
@@ -249,6 +252,8 @@ fn on_target(
         found.push(versions::target(&facts.version, of_source.map(|source| &source.version)));
         if let Some(service) = options.profiles.target {
             found.push(managed::service("target.service", service, facts));
+        } else {
+            found.extend(managed::recognised(Side::Target, facts));
         }
     }
     let source_has = OfSource {

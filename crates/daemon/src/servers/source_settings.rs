@@ -19,7 +19,23 @@ pub(super) fn settings(server: &CheckedServer) -> Vec<Finding> {
 /// Judges how long the source keeps its binary logs: what it purges before reception is lost to the target.
 fn retention(server: &ServerFacts) -> Finding {
     const CHECK: &str = "source.binlog_retention";
-    let seconds = server.number("binlog_expire_logs_seconds").unwrap_or(0);
+    // Limits of Percona Server, which count whatever the age of a file.
+    for name in ["binlog_space_limit", "max_binlog_files"] {
+        if let Some(limit @ 1..) = server.number(name) {
+            let text = format!(
+                "{name} is {limit}: the source purges binary logs beyond it, and whatever the target lacks of them has \
+                 to be copied again"
+            );
+            return Finding::warning(CHECK, text)
+                .fix(Place::Source, format!("{name}=0 in its option file; -- and restart it"));
+        }
+    }
+    let set = |name: &str, unit: u64| server.number(name).unwrap_or(0).saturating_mul(unit);
+    // MySQL 5.7 has only days, and 8.0 uses them where the seconds are 0.
+    let seconds = match set("binlog_expire_logs_seconds", 1) {
+        0 => set("expire_logs_days", DAY),
+        seconds => seconds,
+    };
     if seconds == 0 || server.text("binlog_expire_logs_auto_purge") == "OFF" {
         return Finding::ok(CHECK, "binary logs are not purged automatically");
     }
@@ -91,6 +107,19 @@ mod tests {
     fn binary_logs_are_kept_for_a_day_at_least() {
         let of = |seconds| retention(&facts(&[("binlog_expire_logs_seconds", seconds)])).level;
         assert_eq!([of("3600"), of("2592000"), of("0")], [Level::Warning, Level::Ok, Level::Ok]);
+        for seconds in [None, Some(("binlog_expire_logs_seconds", "0"))] {
+            let variables: Vec<_> =
+                seconds.into_iter().chain([("expire_logs_days", "7")]).collect();
+            let days = retention(&facts(&variables)).to_string();
+            assert!(days.contains("kept for 7.0 days"), "{days}");
+        }
+        for limit in ["binlog_space_limit", "max_binlog_files"] {
+            let of = |value| {
+                retention(&facts(&[("binlog_expire_logs_seconds", "2592000"), (limit, value)]))
+                    .level
+            };
+            assert_eq!([of("0"), of("1000")], [Level::Ok, Level::Warning], "{limit}");
+        }
     }
 
     #[test]

@@ -3,11 +3,14 @@
 use csa_applier::{TargetGtids, TargetOptions};
 use csa_provider::server::{Finding, Place, ServerFacts};
 
+use super::check_session::{CheckSession, QueryError};
 use super::limits;
 use super::server::CheckedServer;
 
 /// Sessions other than the workers': control, definitions, locks, and inspection.
 const SESSIONS_BESIDES: u64 = 5;
+/// ER_UNKNOWN_ERROR: the answer of Percona XtraDB Cluster to GET_LOCK.
+const STRICT_MODE: u16 = 1105;
 
 /// Checks the target's settings, with those of the `source` if it answered.
 pub(super) fn settings(
@@ -32,6 +35,23 @@ pub(super) fn settings(
         found.push(time_zones(target, source));
     }
     found
+}
+
+/// Takes a named lock as a channel does, and until the session ends.
+pub(super) async fn named_locks(session: &mut CheckSession) -> Option<Finding> {
+    no_locks(&session.value("SELECT GET_LOCK('csa-daemon check', 0)").await.err()?)
+}
+
+fn no_locks(refusal: &QueryError) -> Option<Finding> {
+    let text = format!("no channel can start without named locks: {}", refusal.text);
+    let finding = Finding::error("target.locks", text);
+    Some(match refusal.code? {
+        STRICT_MODE => {
+            finding.fix(Place::Target, "SET GLOBAL pxc_strict_mode=MASTER; -- on every node")
+        }
+        _ => finding
+            .fix(Place::Configuration, "[channel.target] a server that is in no Galera cluster"),
+    })
 }
 
 /// The session sets its own value to the source's, which needs a privilege.
@@ -163,6 +183,18 @@ mod tests {
         let mut server = good();
         server.facts.variables.insert(variable.to_owned(), value.to_owned());
         server
+    }
+
+    #[test]
+    fn refused_named_locks_are_an_error_with_its_fix() {
+        for (code, fix) in [(1105, "pxc_strict_mode=MASTER"), (1235, "no Galera cluster")] {
+            let refusal = QueryError { code: Some(code), text: "refused".to_owned() };
+            let finding = no_locks(&refusal).expect("an answer");
+            assert_eq!(finding.level, Level::Error);
+            assert!(finding.to_string().contains(fix), "{finding}");
+        }
+        let lost = QueryError { code: None, text: "lost".to_owned() };
+        assert!(no_locks(&lost).is_none(), "another check says so");
     }
 
     fn found(target: &CheckedServer, source: &CheckedServer) -> Vec<Finding> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ask::{Ask, first};
+use super::ask::{Ask, TextRow, first};
 use super::finding::{Finding, Level, Place};
 use super::grants::Grants;
 use super::group::{GroupView, Membership};
@@ -11,14 +11,18 @@ use super::version::Version;
 use crate::binlog::gtid::GtidSet;
 
 /// Booleans are ON or OFF; variables that a server does not have are absent.
-const VARIABLES: [&str; 38] = [
+const VARIABLES: [&str; 46] = [
+    "aurora_version",
+    "basedir",
     "binlog_expire_logs_auto_purge",
     "binlog_expire_logs_seconds",
     "binlog_format",
     "binlog_row_image",
+    "binlog_space_limit",
     "binlog_transaction_compression",
     "connection_memory_limit",
     "enforce_gtid_consistency",
+    "expire_logs_days",
     "global_connection_memory_tracking",
     "group_replication_group_name",
     "group_replication_single_primary_mode",
@@ -28,12 +32,14 @@ const VARIABLES: [&str; 38] = [
     "init_connect",
     "innodb_flush_log_at_trx_commit",
     "innodb_native_foreign_keys",
+    "innodb_read_only",
     "log_bin",
     "log_bin_trust_function_creators",
     "log_replica_updates",
     "log_slave_updates",
     "lower_case_table_names",
     "max_allowed_packet",
+    "max_binlog_files",
     "max_connections",
     "max_user_connections",
     "read_only",
@@ -50,6 +56,8 @@ const VARIABLES: [&str; 38] = [
     "super_read_only",
     "sync_binlog",
     "version",
+    "wsrep_on",
+    "wsrep_provider",
 ];
 
 /// The global variables, privileges and GTIDs of a server.
@@ -95,6 +103,15 @@ impl Upstream {
     }
 }
 
+/// Returns the variables that SHOW VARIABLES has found.
+pub(crate) fn named_values(rows: Vec<TextRow>) -> BTreeMap<String, String> {
+    let pair = |row: TextRow| {
+        let mut values = row.into_iter().flatten();
+        Some((values.next()?, values.next()?))
+    };
+    rows.into_iter().filter_map(pair).collect()
+}
+
 impl ServerFacts {
     /// Asks for all of them; reads only. The session must not limit the rows of a query.
     ///
@@ -103,14 +120,7 @@ impl ServerFacts {
     pub async fn read<S: Ask + Send>(session: &mut S) -> Result<Self, S::Error> {
         let list = VARIABLES.map(|name| format!("'{name}'")).join(",");
         let query = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({list})");
-        let rows = session.ask(&query, Limits::LIST).await?;
-        let variables: BTreeMap<String, String> = rows
-            .into_iter()
-            .filter_map(|row| {
-                let mut values = row.into_iter().flatten();
-                Some((values.next()?, values.next()?))
-            })
-            .collect();
+        let variables = named_values(session.ask(&query, Limits::LIST).await?);
         let account = first(session.ask("SELECT CURRENT_USER()", Limits::SETTING).await?);
         let grants = session.ask("SHOW GRANTS", Limits::LIST).await?;
         let grants: Vec<String> = grants.into_iter().flatten().flatten().collect();
@@ -145,6 +155,12 @@ impl ServerFacts {
     pub fn leaves_out_applied(&self) -> bool {
         // The name since 8.0.26, and the one before.
         ["log_replica_updates", "log_slave_updates"].iter().any(|name| self.text(name) == "OFF")
+    }
+
+    /// Returns true for a node of a Galera cluster, which applies what the other nodes write.
+    #[must_use]
+    pub fn is_galera_node(&self) -> bool {
+        self.is_on("wsrep_on") && !matches!(self.text("wsrep_provider"), "" | "none")
     }
 
     /// Returns the value of a variable; empty where the server has no such variable.

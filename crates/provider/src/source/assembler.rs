@@ -48,7 +48,8 @@ pub enum StreamError {
     },
 }
 
-const ROW_FORMAT: &str = "statement-format change; set binlog_format=ROW on the source, and for \
+/// Says what a change in statement format asks for.
+pub const ROW_FORMAT: &str = "statement-format change; set binlog_format=ROW on the source, and for \
      the session that wrote it; then provision the target again or skip this GTID";
 
 /// Follows the stream event by event.
@@ -155,6 +156,10 @@ impl TransactionAssembler {
                 gtid: self.gtid_text(),
                 text: incident_text(event.body()),
             }),
+            // Values for the change that follows.
+            EventType::INTVAR | EventType::RAND | EventType::USER_VAR if self.is_begun() => {
+                self.part(event_type)
+            }
             _ if event_type.is_statement_format() => Err(self.statement_format(event_type.name())),
             _ if event.is_passed_over() => Ok(Placement::PassedOver),
             _ if is_planted(Bug::UnknownEventLeftOut) => Ok(Placement::PassedOver),
@@ -189,7 +194,7 @@ impl TransactionAssembler {
             .map_err(|source| StreamError::Malformed { at: self.position(), source })?;
         // An unknown statement may begin or end a transaction, so guessing would move its boundary.
         let statement = Statement::of(&query);
-        let begun = self.open.as_ref().is_some_and(|open| open.begun);
+        let begun = self.is_begun();
         let content = self.open.as_ref().map_or(Content::None, |open| open.content);
         match statement {
             Statement::Commit => Ok(self.end()),
@@ -215,6 +220,8 @@ impl TransactionAssembler {
             Statement::Savepoint | Statement::RollbackTo | Statement::Xa(XaVerb::End) if begun => {
                 self.part(EventType::QUERY)
             }
+            // Only the channel's rules say whether its table is replicated.
+            Statement::Dml if begun => self.part(EventType::QUERY),
             // Rows and a commit follow (the first half of an atomic CREATE TABLE … SELECT).
             Statement::CreateTableStartTransaction => Ok(Placement::Body),
             Statement::Ddl if !begun => Ok(self.end()),
@@ -227,6 +234,10 @@ impl TransactionAssembler {
                 at: self.position(),
             }),
         }
+    }
+
+    fn is_begun(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.begun)
     }
 
     fn end(&mut self) -> Placement {

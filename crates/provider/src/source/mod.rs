@@ -16,7 +16,7 @@ pub(crate) mod side_logins;
 pub(crate) mod sink;
 pub(crate) mod status;
 
-pub use assembler::{Placement, StreamError, TransactionAssembler};
+pub use assembler::{Placement, ROW_FORMAT, StreamError, TransactionAssembler};
 pub use cause::SourceCause;
 pub use clock_difference::ClockDifference;
 pub use connection::{ConnectionError, SourceConnection};

@@ -55,6 +55,10 @@ fn applied(source: &ServerFacts) -> Finding {
     let is_new = source.version.numbers() >= [8, 0, 26];
     let option = if is_new { "--log-replica-updates" } else { "--log-slave-updates" };
     let restart = format!("start it with {option}");
+    if source.is_galera_node() {
+        let text = "OFF, on a node of a Galera cluster: what other nodes write is not in its binary log, and never arrives";
+        return Finding::error(CHECK, text).fix(Place::Operator, restart);
+    }
     // Transactions of other servers came over a channel, or with a backup.
     let own = source.gtid_executed.of_server(source.text("server_uuid"));
     match source.upstream {
@@ -332,6 +336,28 @@ mod tests {
                 }
                 _ => panic!("{version} {upstream:?}: {found:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_galera_node_has_to_log_what_other_nodes_write() {
+        for (logs, provider, is_refused) in [
+            ("OFF", "/usr/lib/galera4/libgalera_smm.so", true),
+            ("ON", "/usr/lib/galera4/libgalera_smm.so", false),
+            ("OFF", "none", false),
+        ] {
+            let mut source = good();
+            for (name, value) in
+                [("log_slave_updates", logs), ("wsrep_on", "ON"), ("wsrep_provider", provider)]
+            {
+                source.variables.insert(name.to_owned(), value.to_owned());
+            }
+            let found = found(&source);
+            assert_eq!(!found.is_empty(), is_refused, "{logs} {provider}: {found:?}");
+            let said = |(_, level, line): &(_, Level, String)| {
+                *level == Level::Error && line.contains("Galera") && line.contains("start it with")
+            };
+            assert!(found.iter().all(said), "{found:?}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use csa_provider::binlog::{
     EventError, EventType, Gtid, QueryEvent, RawEvent, TableMap, XaPrepareEvent,
 };
+use csa_provider::source::ROW_FORMAT;
 use csa_provider::sql_text::{Statement, XaVerb};
 use csa_relaystore::read::RelayedTransaction;
 use tokio::task::yield_now;
@@ -12,7 +13,7 @@ use tokio::task::yield_now;
 use super::{Admission, Layout, Omission, Verdict};
 use crate::error::Error;
 use crate::events::flattened_events;
-use crate::filter::Mapped;
+use crate::filter::{Mapped, changed_service_table};
 use crate::key_source::{KeySource, KeySourceError};
 use crate::keys::TableLayout;
 use crate::returned::Origin;
@@ -61,6 +62,8 @@ pub(super) struct Reading<'a, K> {
     /// It began with XA START.
     distributed: bool,
     has_rows: bool,
+    /// It has a change in statement format, which the rules leave out.
+    has_statement: bool,
     /// A table that it changes is not transactional.
     not_transactional: bool,
     /// A table that it changes is a grant table, whose rows are left out.
@@ -77,6 +80,7 @@ impl<'a, K: KeySource> Reading<'a, K> {
             begun: false,
             distributed: false,
             has_rows: false,
+            has_statement: false,
             not_transactional: false,
             without_accounts: false,
             bytes: 0,
@@ -122,6 +126,8 @@ impl<'a, K: KeySource> Reading<'a, K> {
         match event.event_type() {
             EventType::GTID | EventType::GTID_TAGGED | EventType::ROWS_QUERY => Ok(None),
             EventType::QUERY => self.query(event).await,
+            // The change after them decides.
+            EventType::INTVAR | EventType::RAND | EventType::USER_VAR if self.begun => Ok(None),
             EventType::TABLE_MAP if self.begun => self.table_map(event).await,
             rows if self.begun && rows.is_rows() => self.rows(event).await,
             EventType::XID if self.begun => Ok(Some(self.end())),
@@ -163,7 +169,25 @@ impl<'a, K: KeySource> Reading<'a, K> {
             Statement::Emptying if self.begun && !self.has_rows => {
                 self.statement(event).await.map(Some)
             }
+            Statement::Dml if self.begun && !self.distributed => self.change(event),
             other => Err(Failure::Unsupported(describe(&other, self.begun))),
+        }
+    }
+
+    /// Passes over a change in statement format if the rules leave out the only table that it can change.
+    fn change(&mut self, event: &RawEvent) -> Result<Option<Verdict>> {
+        let query = QueryEvent::parse(event.body())?;
+        let (_, dialect) = Statement::read(&query);
+        match changed_service_table(query.statement, dialect) {
+            Some((schema, table)) if self.admission.filters.table(&schema, &table).is_none() => {
+                self.has_statement = true;
+                Ok(None)
+            }
+            Some((schema, table)) => Err(Failure::Unsupported(format!(
+                "statement-format change of {schema}.{table}, a managed service's own table; leave these out: \
+                 [channel.applier] replicate_wild_ignore_table = [\"mysql.%\"]"
+            ))),
+            None => Err(Failure::Unsupported(ROW_FORMAT.to_owned())),
         }
     }
 
@@ -185,6 +209,9 @@ impl<'a, K: KeySource> Reading<'a, K> {
 
     async fn table_map(&mut self, event: &RawEvent) -> Result<Option<Verdict>> {
         if !self.whole {
+            if self.has_statement {
+                return Ok(Some(Verdict::Refused(ROW_FORMAT.to_owned())));
+            }
             // Its end, prepared or in one phase, is not read: to run alone is right for either.
             if self.distributed {
                 return Ok(Some(Verdict::Xa));
@@ -243,6 +270,10 @@ impl<'a, K: KeySource> Reading<'a, K> {
                 false => Omission::Nothing,
             });
         }
+        // As it was logged, it could not be sent without the statement.
+        if self.has_statement {
+            return Verdict::Refused(ROW_FORMAT.to_owned());
+        }
         match self.not_transactional {
             true => Verdict::NotTransactional,
             false => Verdict::Rows,
@@ -287,9 +318,7 @@ impl<K: KeySource> Admission<K> {
 
 fn describe(statement: &Statement, begun: bool) -> String {
     match statement {
-        Statement::Dml | Statement::Emptying => {
-            "statement-format change; set binlog_format=ROW on the source".to_owned()
-        }
+        Statement::Dml | Statement::Emptying => ROW_FORMAT.to_owned(),
         Statement::Rollback if begun => {
             "ROLLBACK at the end of a transaction that changes rows".to_owned()
         }

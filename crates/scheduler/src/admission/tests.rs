@@ -5,6 +5,7 @@ use csa_provider::test_util::{
 use csa_relaystore::test_util::relayed_events;
 
 use super::*;
+use crate::filter::FilterRules;
 use crate::key_source::KeySourceError;
 use crate::keys::{TableId, TableKeys};
 
@@ -163,4 +164,43 @@ fn definitions_in_doubt_are_read_again_and_set_a_transaction_apart() {
     assert!(is_apart(&mut admission, &["a"]), "keys before it had other numbers");
     assert!(!is_apart(&mut admission, &["a"]));
     assert_eq!(admission.source.tables_read, 2);
+}
+
+#[test]
+fn a_change_in_statement_format_is_left_out_only_with_its_table() {
+    const HEARTBEAT: &str = "INSERT INTO mysql.rds_heartbeat2 VALUES (1)";
+    let admit = |ignored: &[&str], statement: &str, table: Option<&str>, whole: bool| {
+        let mut events = vec![query_event("", "BEGIN"), event(EventType::INTVAR, &[0; 9])];
+        events.push(query_event("", statement));
+        if let Some(table) = table {
+            events.push(int_table_map(70, "d", table, 1));
+            events.push(rows_event(EventType::WRITE_ROWS, 70, 1, &int_image(&[Some(1)])));
+        }
+        events.push(event(EventType::XID, &[0; 8]));
+        let wild_ignore_table = ignored.iter().map(|pattern| (*pattern).to_owned()).collect();
+        let rules = FilterRules { wild_ignore_table, ..FilterRules::default() };
+        let relayed = relayed_events(1, &Arc::new(format_description()), &events);
+        Admission::new(Definitions::default())
+            .with_filters(Filters::new(rules, false))
+            .admit_now(relayed, None, whole)
+            .map(|admitted| admitted.verdict)
+    };
+    let (none, ignored): (&[&str], &[&str]) = (&[], &["mysql.%", "d.b"]);
+    for table in [None, Some("b")] {
+        let left_out = admit(ignored, HEARTBEAT, table, true).expect("known");
+        assert_eq!(left_out, Verdict::LeftOut(Omission::Nothing), "{table:?}");
+    }
+    for whole in [true, false] {
+        let beside = admit(ignored, HEARTBEAT, Some("a"), whole).expect("known");
+        assert!(matches!(beside, Verdict::Refused(_)), "{beside:?}");
+    }
+    for (ignored, statement, words) in [
+        (none, HEARTBEAT, ["mysql.rds_heartbeat2", "replicate_wild_ignore_table"]),
+        // It may have a trigger that changes others.
+        (ignored, "UPDATE d.b SET v=1", ["statement-format", "binlog_format=ROW"]),
+        (ignored, "INSERT INTO d.a VALUES (1)", ["statement-format", "binlog_format=ROW"]),
+    ] {
+        let why = admit(ignored, statement, None, true).expect_err("a change").to_string();
+        assert!(words.iter().all(|word| why.contains(word)), "{statement}: {why}");
+    }
 }

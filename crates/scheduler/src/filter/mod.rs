@@ -12,6 +12,7 @@ mod events;
 mod objects;
 mod own;
 mod rules;
+mod service_tables;
 mod statement;
 mod tokens;
 
@@ -23,6 +24,7 @@ use std::borrow::Cow;
 pub(crate) use events::{KeptEvents, Mapped};
 pub use own::{OWN_TABLES, is_own};
 pub use rules::{FilterRules, InvalidRule, lower_case_name};
+pub(crate) use service_tables::changed_service_table;
 pub(crate) use statement::{StatementVerdict, is_of_temporary_tables, temporary_table_refusal};
 pub use statement::{altered_tables, model_table};
 

@@ -151,7 +151,7 @@ pub(super) fn qualifiers<'t, 'a>(tokens: &'t [Token<'a>]) -> impl Iterator<Item 
     })
 }
 
-fn is_name(token: &Token<'_>) -> bool {
+pub(super) fn is_name(token: &Token<'_>) -> bool {
     matches!(token.kind, TokenKind::Word | TokenKind::Member | TokenKind::QuotedName)
 }
 

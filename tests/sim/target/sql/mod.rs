@@ -187,11 +187,7 @@ const FIXED: [(&str, Option<&[&str]>); 17] = [
         Some(&["default_collation_for_utf8mb4", "utf8mb4_0900_ai_ci"]),
     ),
     ("SELECT s.WORK_COMPLETED, s.WORK_ESTIMATED FROM performance_schema.", None),
-    (
-        "SELECT table_schema, table_name, engine FROM information_schema.tables \
-         WHERE table_type='BASE TABLE' AND engine NOT IN ('InnoDB')",
-        None,
-    ),
+    ("SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES ", None),
     (
         "SHOW GRANTS",
         Some(&[

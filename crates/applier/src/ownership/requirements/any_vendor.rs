@@ -13,6 +13,12 @@ pub(super) fn writable(target: &ServerFacts) -> Finding {
         Vendor::MySql57 => (&["SUPER"][..], "SUPER"),
         Vendor::MariaDb => (&["READ_ONLY ADMIN"][..], "READ_ONLY ADMIN"),
     };
+    if target.is_on("innodb_read_only") {
+        return Finding::error(CHECK, "innodb_read_only=ON: nobody can write there").fix(
+            Place::Configuration,
+            "[channel.target] host of the server that takes writes, as Aurora's writer endpoint",
+        );
+    }
     if target.is_on("super_read_only") && target.group != Membership::None {
         let why = "super_read_only=ON: a group sets it on members that must not be written to";
         return Finding::error(CHECK, why)

@@ -55,6 +55,7 @@ fn each_setting_has_its_finding_and_its_fix() {
     assert_eq!(found(&good(), &options()), []);
     for (variable, value, check, level, fix) in [
         ("read_only", "ON", "target.read_only", Level::Error, "GRANT CONNECTION_ADMIN"),
+        ("innodb_read_only", "ON", "target.read_only", Level::Error, "writer endpoint"),
         ("gtid_mode", "OFF", "target.gtid_mode", Level::Error, "gtid_mode=OFF_PERMISSIVE"),
         ("binlog_format", "STATEMENT", "target.binlog_format", Level::Error, "binlog_format=ROW"),
         (

@@ -218,3 +218,13 @@ fn rows_that_the_source_rolled_back_are_refused() {
         assert!(refused.to_string().contains("ROLLBACK"), "{refused}");
     }
 }
+
+#[test]
+fn a_change_in_statement_format_is_never_sent() {
+    for framing in [Framing::Group, Framing::Own] {
+        let mut cutter = RowImageCutter::new(10_000, framing);
+        let change = query_event("", "UPDATE t SET a=1");
+        let refused = cutter.push(&gtid(), &change, &mut Vec::new()).expect_err("no rows");
+        assert!(refused.to_string().contains("Dml"), "{refused}");
+    }
+}

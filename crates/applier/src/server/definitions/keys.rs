@@ -236,7 +236,7 @@ fn generated_are_logged_right(columns: &[Column]) -> bool {
 }
 
 /// The tables that can't be rolled back. BLACKHOLE has nothing to roll back.
-const NOT_TRANSACTIONAL: &str = "FROM information_schema.TABLES \
+pub(crate) const NOT_TRANSACTIONAL: &str = "FROM information_schema.TABLES \
      WHERE TABLE_TYPE='BASE TABLE' AND ENGINE<>'BLACKHOLE' AND ENGINE NOT IN \
      (SELECT ENGINE FROM information_schema.ENGINES WHERE TRANSACTIONS='YES')";
 

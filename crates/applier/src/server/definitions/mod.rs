@@ -12,6 +12,8 @@ pub(crate) mod tables;
 
 use csa_scheduler::filter::lower_case_name;
 
+pub(crate) use keys::NOT_TRANSACTIONAL;
+
 /// A table's schema and name. The keys' side has them in lower case if the target ignores case.
 pub(crate) type TableName = (String, String);
 

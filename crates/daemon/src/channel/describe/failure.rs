@@ -105,19 +105,12 @@ pub(in crate::channel) fn shown(
     if row.is_some() {
         first.push_str(VALUES_ELSEWHERE);
     }
-    let is_copied = DIFFERENT_TABLE.contains(&number) && failed.takes_copies();
-    let copy = row.filter(|_| is_copied).map(|row| {
-        format!(
-            "make the whole table a copy of the source's again, while the channel follows the source: \
-             csa-daemon copy --channel {channel} --table {}",
-            shell_argument(&row.table)
-        )
-    });
+    let of_table = row.and_then(|row| step_for_table(failed, number, &row.table));
     // Without its table, leaving this transaction out only leads to the next.
-    let (copy_first, copy_last) =
-        if NO_TABLE.contains(&number) { (copy, None) } else { (None, copy) };
+    let (table_first, table_last) =
+        if NO_TABLE.contains(&number) { (of_table, None) } else { (None, of_table) };
     let mut ways_on = vec![first];
-    ways_on.extend(copy_first);
+    ways_on.extend(table_first);
     // What the whole server has is no reason to leave one transaction out.
     let is_servers = rule_of(number)
         .is_some_and(|rule| rule.about == About::Server && rule.consequence == Consequence::Slowly);
@@ -134,7 +127,7 @@ pub(in crate::channel) fn shown(
             ));
         }
     }
-    ways_on.extend(copy_last);
+    ways_on.extend(table_last);
     if ALREADY_THERE.contains(&number) {
         ways_on.extend(failed.begins_later());
     }
@@ -149,6 +142,26 @@ pub(in crate::channel) fn shown(
     let row = row.map(row_view);
     let transaction = transaction.map(|gtid| gtid.to_string());
     ErrorView { number, message, timestamp, transaction, ways_on, row, values: Some(values) }
+}
+
+/// Returns the next step that concerns the whole table.
+fn step_for_table(failed: FailedChannel<'_>, number: u16, table: &str) -> Option<String> {
+    let channel = failed.name;
+    // A managed service has tables of its own there, which nobody can make elsewhere.
+    if NO_TABLE.contains(&number) && table.starts_with("mysql.") {
+        return Some(format!(
+            "leave out what a managed service changes in its own tables: replicate_wild_ignore_table = [\"mysql.%\"] in \
+             the channel's [applier], then: {RELOAD_AND_RESTART} --channel {channel}"
+        ));
+    }
+    let is_copied = DIFFERENT_TABLE.contains(&number) && failed.takes_copies();
+    is_copied.then(|| {
+        format!(
+            "make the whole table a copy of the source's again, while the channel follows the source: \
+             csa-daemon copy --channel {channel} --table {}",
+            shell_argument(table)
+        )
+    })
 }
 
 fn cause(error: &ChannelError) -> ErrorCause {
@@ -221,8 +234,9 @@ mod tests {
 
     #[test]
     fn a_lost_table_is_copied_before_anything_is_skipped() {
-        let ways_of = |code: u16, gtids, executor| {
-            let row = failing("Write_rows", "DELETE FROM `d`.`t` WHERE 1");
+        let ways_in = |table: &str, code: u16, gtids, executor| {
+            let mut row = failing("Write_rows", "DELETE FROM `d`.`t` WHERE 1");
+            row.table = table.to_owned();
             let error = ChannelError::Applier(csa_applier::Error::Transaction {
                 gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
                 of: "row changes of d.t".to_owned(),
@@ -233,12 +247,19 @@ mod tests {
             shown(FailedChannel { gtids, executor, ..CHANNEL }, &error, String::new(), false)
                 .ways_on
         };
+        let ways_of = |code, gtids, executor| ways_in("d.t", code, gtids, executor);
         let (own, images) = (TargetGtids::Own, Some(Executor::RowImage));
         let ways_on = |code| ways_of(code, own, images);
         let copy = "csa-daemon copy --channel c --table d.t";
         for code in [1049, 1146] {
             let ways = ways_on(code);
             assert!(ways[1].contains(copy) && ways[2].contains("skip"), "{ways:?}");
+        }
+        // One of a managed service.
+        for executor in [images, Some(Executor::Sql)] {
+            let ways = ways_in("mysql.rds_heartbeat2", 1146, own, executor);
+            assert!(ways[1].contains("replicate_wild_ignore_table"), "{ways:?}");
+            assert!(!ways.iter().any(|way| way.contains(" --table ")), "{ways:?}");
         }
         let ways = ways_on(1032);
         assert!(ways[1].contains("skip") && ways[3].contains(copy), "{ways:?}");

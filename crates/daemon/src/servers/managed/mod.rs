@@ -6,7 +6,7 @@ mod service;
 use csa_provider::server::{Finding, Fix, Level, Place, ServerFacts, Version};
 
 use super::check_session::CheckSession;
-use crate::verify::{TableName, TableSelection};
+use crate::verify::{Side, TableName, TableSelection};
 pub(crate) use service::ManagedService;
 use service::{Retention, ServiceSettings};
 
@@ -99,6 +99,29 @@ pub(super) fn service(
         ),
     )
     .fix(Place::Operator, format!("csa-daemon check --connect without --profile {name}"))
+}
+
+/// Returns the hint at a profile, if a server that is checked without one seems to be of a service.
+pub(super) fn recognised(side: Side, server: &ServerFacts) -> Option<Finding> {
+    let check = match side {
+        Side::Source => "source.service",
+        Side::Target => "target.service",
+    };
+    let (version, is_amazons) =
+        (server.text("version"), server.text("basedir").starts_with("/rdsdbbin"));
+    let name = match server.text("aurora_version") {
+        _ if version.contains("-google") => "cloud-sql",
+        _ if version.contains("-azure") => "azure-mysql",
+        _ if !is_amazons => return None,
+        "" => "rds-mysql",
+        _ => "aurora-mysql",
+    };
+    let title = ManagedService::named(name).ok()?.title;
+    let text = format!(
+        "this seems to be {title}, whose own tables and limits are not checked without its profile"
+    );
+    let run = format!("csa-daemon check --connect --profile {side}={name}");
+    Some(Finding::warning(check, text).fix(Place::Operator, run))
 }
 
 /// Returns the tables that the service itself changes, which are in the binary log.

@@ -1,6 +1,7 @@
 use csa_provider::server::Grants;
 
 use super::*;
+use crate::servers::test_util::facts;
 
 const ACCOUNT: &str = "ON *.* TO 'csa'@'%';";
 
@@ -146,4 +147,24 @@ fn binary_logs_are_kept_for_hours() {
     {
         assert_eq!(kept_for("source.binlog_retention", hours).level, level, "{hours:?}");
     }
+}
+
+#[test]
+fn a_service_is_recognised_without_its_profile() {
+    for (variables, profile) in [
+        (vec![("version", "8.0.35-google")], "source=cloud-sql"),
+        (vec![("version", "8.4.3-azure")], "source=azure-mysql"),
+        (
+            vec![("version", "8.0.40"), ("basedir", "/rdsdbbin/mysql-8.0.40.R2/")],
+            "source=rds-mysql",
+        ),
+        (
+            vec![("basedir", "/rdsdbbin/oscar-8.0/"), ("aurora_version", "3.08.0")],
+            "source=aurora-mysql",
+        ),
+    ] {
+        let found = recognised(Side::Source, &facts(&variables)).expect("a hint").to_string();
+        assert!(found.contains(profile), "{found}");
+    }
+    assert_eq!(recognised(Side::Target, &facts(&[("basedir", "/usr/")])), None);
 }

@@ -91,7 +91,6 @@ fn a_table_may_be_emptied_by_a_statement_with_nothing_beside_it() {
 fn what_cannot_be_replicated_is_refused_by_name() {
     let mut assembler = TransactionAssembler::new();
     begin(&mut assembler, 5);
-    query(&mut assembler, "BEGIN").unwrap();
     let error = query(&mut assembler, "insert into t values (1)").unwrap_err().to_string();
     assert!(error.contains("09090909-0909-0909-0909-090909090909:5"), "{error}");
     assert!(error.contains("binlog_format=ROW"), "{error}");
@@ -104,6 +103,21 @@ fn what_cannot_be_replicated_is_refused_by_name() {
         let error = assembler.place(&event(event_type, &[0; 20])).unwrap_err().to_string();
         assert!(error.contains(words) && error.contains("090909:5"), "{error}");
     }
+}
+
+/// A rule may leave its table out, which reception does not know.
+#[test]
+fn a_change_in_statement_format_has_its_place() {
+    let mut assembler = TransactionAssembler::new();
+    begin(&mut assembler, 1);
+    query(&mut assembler, "BEGIN").unwrap();
+    for event_type in [EventType::INTVAR, EventType::RAND, EventType::USER_VAR] {
+        assert_eq!(place(&mut assembler, event_type), Placement::Body);
+    }
+    assert_eq!(query(&mut assembler, "insert into t values (1)").unwrap(), Placement::Body);
+    let load = assembler.place(&event(EventType::BEGIN_LOAD_QUERY, &[0; 20]));
+    assert!(matches!(load, Err(StreamError::StatementFormat { .. })), "{load:?}");
+    assert_eq!(query(&mut assembler, "COMMIT").unwrap(), Placement::End);
 }
 
 #[test]

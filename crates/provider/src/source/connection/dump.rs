@@ -54,11 +54,14 @@ impl SourceConnection {
     ) -> Result<(), ConnectionError> {
         self.announce(options).await?;
         self.register(options).await?;
-        // An earlier source refuses a set with tags, and has no transaction with one.
-        let set = match Version::parse(self.server_version()).is_at_least(8, 3) {
-            true => received.encode(),
-            false => received.untagged().encode(),
+        let untagged = received.untagged();
+        // An earlier source refuses a set with tags, and has no transaction with one. A proxy greets with a version of
+        // its own.
+        let takes_all = untagged == *received || {
+            let version = self.setting("SELECT @@version").await?;
+            Version::parse(&version).is_at_least(8, 3)
         };
+        let set = if takes_all { received.encode() } else { untagged.encode() };
         // Flags, our server id, length of a file name (none: the set decides), position, set.
         let mut body = Vec::with_capacity(set.len() + 22);
         body.extend_from_slice(&0_u16.to_le_bytes());

@@ -12,7 +12,7 @@ use crate::seams::clock::{Clock as _, SystemClock};
 use crate::server::environment::Environment;
 use crate::server::link::{Connecting, Endpoint, Network, TlsMode, TlsOptions, Transport};
 use crate::source::options::SourceOptions;
-use crate::source::reception::fitness::SETTINGS;
+use crate::source::reception::fitness::{LOGS_APPLIED, SETTINGS};
 use crate::test_util::packets;
 
 /// The longest a packet can be before it is continued in another.
@@ -96,6 +96,8 @@ pub(crate) struct FakeSource {
     stream: Box<dyn Transport>,
     sequence: u8,
     pub(crate) version: &'static str,
+    /// The version with which a proxy before it greets.
+    pub(crate) of_proxy: Option<&'static str>,
     /// Microseconds by which its clock is ahead.
     pub(crate) clock_ahead: i64,
     /// The time after which it says what its clock shows.
@@ -114,6 +116,7 @@ impl FakeSource {
             stream: Box::new(stream),
             sequence: 0,
             version: VERSION,
+            of_proxy: None,
             clock_ahead: 0,
             clock_after: Duration::ZERO,
             executed: String::new(),
@@ -177,8 +180,8 @@ impl FakeSource {
     }
 
     pub(crate) async fn greet(&mut self, plugin: &str, more_capabilities: u32) {
-        let packet =
-            packets::greeting(self.version, CONNECTION_ID, &NONCE, plugin, more_capabilities);
+        let version = self.of_proxy.unwrap_or(self.version);
+        let packet = packets::greeting(version, CONNECTION_ID, &NONCE, plugin, more_capabilities);
         self.send(&packet).await;
     }
 
@@ -294,15 +297,18 @@ impl FakeSource {
 
     /// Answers a question about the source itself. Returns false if it is none.
     async fn answers(&mut self, question: &[u8]) -> bool {
+        if question == LOGS_APPLIED.as_bytes() {
+            let value = if self.leaves_out_applied { "OFF" } else { "ON" };
+            self.rows(2, &[["log_replica_updates", value].map(str::to_owned).to_vec()]).await;
+            return true;
+        }
         let value = match question {
+            b"SELECT @@version" => self.version.to_owned(),
             b"SELECT @@server_uuid" => SERVER_UUID.to_owned(),
             b"SELECT @@GLOBAL.gtid_executed" => self.executed.clone(),
             b"SELECT @@GLOBAL.gtid_purged" => self.purged.clone(),
             b"SELECT @@GLOBAL.gtid_owned" => self.owned.clone(),
             text if text == SETTINGS.as_bytes() => "ROW 1".to_owned(),
-            b"SELECT @@GLOBAL.log_replica_updates" | b"SELECT @@GLOBAL.log_slave_updates" => {
-                u8::from(!self.leaves_out_applied).to_string()
-            }
             b"SHOW REPLICA STATUS" => "Waiting for source to send event".to_owned(),
             text if text.starts_with(b"SELECT TIMESTAMPDIFF") => {
                 tokio::time::sleep(self.clock_after).await;

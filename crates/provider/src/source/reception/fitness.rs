@@ -1,8 +1,8 @@
 //! Settings of an address that its server does not judge itself before it sends a stream.
 
 use crate::server::Version;
-use crate::server::facts::Upstream;
-use crate::server::link::LinkError;
+use crate::server::facts::{ServerFacts, Upstream, named_values};
+use crate::server::link::{Limits, LinkError};
 use crate::source::connection::{ConnectionError, SourceConnection};
 
 /// The answer has both values, with a blank between them.
@@ -10,8 +10,10 @@ pub(in crate::source) const SETTINGS: &str =
     "SELECT CONCAT(@@GLOBAL.binlog_format, ' ', @@GLOBAL.server_id)";
 const UNKNOWN_VARIABLE: u16 = 1193;
 
-/// The first version that knows `log_replica_updates` by this name.
-const FIRST_REPLICA: [u32; 3] = [8, 0, 26];
+/// Asks for the variable by both of its names, of which a server has one at least. The version that a connection shows may
+/// be a proxy's.
+pub(in crate::source) const LOGS_APPLIED: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+     ('log_replica_updates', 'log_slave_updates', 'wsrep_on', 'wsrep_provider')";
 
 /// Refuses an address that would send changes as statements, or lacks what it applies as a replica, or is taken for
 /// this replica, where another one may serve. A start has warned of the first address only.
@@ -34,18 +36,24 @@ pub(super) async fn check(
 
 /// Refuses a replica whose binary log lacks what it applies: that would never arrive, and nothing would show it.
 async fn logs_applied(connection: &mut SourceConnection) -> Result<(), ConnectionError> {
-    let version = Version::parse(connection.server_version());
-    let name = match version.numbers() >= FIRST_REPLICA {
-        true => "log_replica_updates",
-        false => "log_slave_updates",
-    };
-    let is_on = connection.setting(&format!("SELECT @@GLOBAL.{name}")).await? == "1";
-    if is_on || Upstream::read(connection, &version).await != Upstream::Known {
+    let variables = named_values(connection.query(LOGS_APPLIED, Limits::LIST).await?);
+    let facts = ServerFacts { variables, ..ServerFacts::default() };
+    if !facts.leaves_out_applied() {
         return Ok(());
     }
+    let version = Version::parse(connection.server_version());
+    let what = if facts.is_galera_node() {
+        "a node of a Galera cluster"
+    } else if Upstream::read(connection, &version).await == Upstream::Known {
+        "a replica"
+    } else {
+        return Ok(());
+    };
+    let is_new = facts.variables.contains_key("log_replica_updates");
+    let name = if is_new { "log_replica_updates" } else { "log_slave_updates" };
     let option = name.replace('_', "-");
     Err(ConnectionError::Protocol(format!(
-        "it is a replica with {name}=OFF, so what it applies is not in its binary log and would never arrive; start \
+        "it is {what} with {name}=OFF, so what it applies is not in its binary log and would never arrive; start \
          it with --{option}"
     )))
 }

@@ -21,6 +21,8 @@ use crate::source::side_logins::SideLogins;
 const HISTORY_CHECK: Duration = Duration::from_secs(10);
 /// The interval at which a member of a group is checked for still following its group.
 const MEMBER_CHECK: Duration = Duration::from_secs(5);
+/// `ER_UNKNOWN_COM_ERROR`: the answer of a node of a Galera cluster that has lost its majority. Its dumps continue.
+const NOT_READY: u16 = 1047;
 
 /// The answers of a source.
 #[derive(Default)]
@@ -42,13 +44,15 @@ type Looking = Pin<Box<dyn Future<Output = Result<Look, ConnectionError>> + Send
 pub(super) struct Looks {
     checked: Instant,
     lacking: GtidSet,
+    /// The last look was refused by a node that is not ready.
+    is_unready: bool,
     /// The look under way.
     looking: Option<Looking>,
 }
 
 impl Looks {
     pub(super) fn new() -> Self {
-        Self { checked: Instant::now(), lacking: GtidSet::new(), looking: None }
+        Self { checked: Instant::now(), lacking: GtidSet::new(), is_unready: false, looking: None }
     }
 
     /// Returns true if it is time for a look.
@@ -73,8 +77,9 @@ impl Looks {
         looked
     }
 
-    /// Returns what is new of the clock. A failed look does not count: the link will show if the source is gone. The same
-    /// transactions must be missing twice, because a link that is in order is not closed lightly.
+    /// Returns what is new of the clock. A failed look does not count: the link will show if the source is gone. Only a
+    /// node that is not ready does not show it. The same has to be found twice, because a link that is in order is not
+    /// closed lightly.
     ///
     /// # Errors
     /// The link has to end.
@@ -83,6 +88,14 @@ impl Looks {
         looked: Result<Look, ConnectionError>,
     ) -> Result<Option<ClockDifference>, ConnectionError> {
         self.checked = Instant::now();
+        let refusal = looked.as_ref().err().filter(|error| error.code() == Some(NOT_READY));
+        if std::mem::replace(&mut self.is_unready, refusal.is_some())
+            && let Some(refusal) = refusal
+        {
+            return Err(ConnectionError::Protocol(format!(
+                "the source sends heartbeats and refuses to be asked; asking again: {refusal}"
+            )));
+        }
         let Look { lacking, clock, fault } = looked.unwrap_or_default();
         if !lacking.is_empty() && lacking == self.lacking {
             return Err(ConnectionError::Protocol(format!(

@@ -104,7 +104,7 @@ async fn only_what_is_new_is_judged() {
         vec![
             gtid_event(&gtid(gno), gno),
             query_event("d", "BEGIN"),
-            event(EventType::INTVAR, &[0; 9]),
+            event(EventType::BEGIN_LOAD_QUERY, &[0; 9]),
             query_event("d", "INSERT INTO t VALUES (1)"),
             event(EventType::XID, &gno.to_le_bytes()),
         ]

@@ -83,23 +83,25 @@ async fn the_request_holds_tags() {
 async fn a_source_before_8_3_gets_no_tags() {
     let received: GtidSet = "01010101-0101-0101-0101-010101010101:1:blue:5-6".parse().unwrap();
     let untagged = "01010101-0101-0101-0101-010101010101:1".parse().unwrap();
-    for (version, expected) in [
-        ("5.7.22-log", &untagged),
-        ("8.2.0", &untagged),
-        ("8.3.0", &received),
-        ("8.4.0", &received),
+    for (of_proxy, version, expected) in [
+        (None, "5.7.22-log", &untagged),
+        (None, "8.2.0", &untagged),
+        (None, "8.3.0", &received),
+        (None, "8.4.0", &received),
+        (Some("8.0.20-router"), "8.4.0", &received),
+        (Some("9.1.0-router"), "8.0.20", &untagged),
     ] {
         let (client, source) = tokio::io::duplex(BUFFER_BYTES);
         let script = tokio::spawn(async move {
             let mut source = FakeSource::new(source);
-            source.version = version;
+            (source.of_proxy, source.version) = (of_proxy, version);
             source.accept_login().await;
             source.accept_dump("CRC32").await.pop().expect("a request")
         });
         let mut connection = login_over(client, &options(), None).await.expect("logs in");
         connection.start_dump(&options(), &received).await.expect("a dump");
         let requested = script.await.expect("the script");
-        assert_eq!(requested, request(&expected.encode()), "{version}");
+        assert_eq!(requested, request(&expected.encode()), "{of_proxy:?} {version}");
     }
 }
 

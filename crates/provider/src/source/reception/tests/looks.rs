@@ -100,6 +100,31 @@ async fn a_commit_that_waits_is_not_lost() {
     wired.stop().await;
 }
 
+/// A node of a Galera cluster that is cut off from the others continues its dumps.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_ready_is_left() {
+    let mut wired = Wired::start();
+    let mut dump = wired.dump().await;
+    let looks = async {
+        for _ in 0..2 {
+            let mut look = wired.connection().await;
+            look.accept_login().await;
+            look.command().await;
+            look.error(1047, "WSREP has not yet prepared node for application use").await;
+        }
+    };
+    tokio::select! {
+        () = looks => {}
+        () = beat(&mut dump) => {}
+    }
+    let again = wired.connection().await;
+    let view = wired.status.view();
+    let error = view.last_error.expect("a reason");
+    assert!(!view.connected && error.contains("WSREP"), "{error}");
+    drop(again);
+    wired.stop().await;
+}
+
 /// The connection of the look is never answered.
 #[tokio::test(start_paused = true)]
 async fn events_are_taken_while_a_look_waits() {
