@@ -94,12 +94,13 @@ pub enum Error {
          csa.statement WHERE channel='{channel}'. Then start the channel"
     )]
     HalfDone { gtid: String, channel: String, by_hand: &'static str, if_done: String },
-    /// Rows that can't be rolled back failed after a part of them, with which the target has recorded the GTID.
+    /// Rows that can't be rolled back ended after a part of them, with which the target has recorded the GTID.
     #[error(
-        "transaction {gtid}: it failed after some of its rows were written to tables that are not transactional \
-         on the target, which counts its GTID as executed, so that the others can't be written under it. Compare \
-         them with those that the source has logged (mysqlbinlog -vv --include-gtids={gtid}), and complete \
-         them. Then {if_done}, and start the channel. csa-daemon skip leaves the missing rows out for good"
+        "transaction {gtid}: its rows failed or were cut off while they were written to tables that are not \
+         transactional on the target: some or all of them may be there. The target counts its GTID as executed, so that \
+         the others can't be written under it. Compare them with those that the source has logged (mysqlbinlog -vv \
+         --include-gtids={gtid}), and complete them. Then {if_done}, and start the channel. csa-daemon skip leaves \
+         missing rows out for good"
     )]
     PartlyDone { gtid: String, if_done: String },
     /// Another session holds the channel for now: another daemon's, or one that this daemon left behind.

@@ -57,7 +57,7 @@ impl ControlSession {
     ///
     /// # Errors
     /// [`Error::Held`] while somebody else holds the channel.
-    /// [`Error::PartlyDone`] in a run, where a transaction that counts as executed has failed after a part of it.
+    /// [`Error::PartlyDone`] in a run, where a transaction that counts as executed may lack a part of its rows.
     pub async fn open(
         target: &Target,
         channel: &str,
@@ -182,7 +182,7 @@ impl Taking<'_> {
         }
         // Before the checkpoint is written, and with each `target_gtids`: a change of it does not complete the rows.
         if claim.is_run {
-            intent::check_complete(session, channel, &checkpoint.executed).await?;
+            intent::check_complete(session, channel, &checkpoint.executed, target.gtids).await?;
         }
         if is_source {
             checkpoint::keep_progress(session, channel, &checkpoint).await?;

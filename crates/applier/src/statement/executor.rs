@@ -181,7 +181,10 @@ impl StatementExecutor {
                 ErrorClass::Unavailable => {
                     debug!(gtid = %statement.gtid, %error, "waiting for the target");
                     attempts.lost();
-                    keeper.wait_and_regain(&error, &mut backoff).await?;
+                    if let Err(error) = keeper.wait_and_regain(&error, &mut backoff).await {
+                        let gtid = &statement.gtid;
+                        return Err(self.parts.elsewhere(keeper, gtid, &attempts, error).await);
+                    }
                 }
                 _ => {
                     let error = self.explained(error, keeper, group).await;
