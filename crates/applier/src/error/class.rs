@@ -74,7 +74,7 @@ impl Error {
                 class => class,
             },
             Self::Keys { error, .. } => error.class(),
-            Self::Transaction { code, .. } => match class_of_code(*code) {
+            Self::Transaction { code, half_way: false, .. } => match class_of_code(*code) {
                 ErrorClass::Slow => ErrorClass::Slow,
                 // It was repeated already, without success.
                 _ => ErrorClass::Stop,

@@ -72,6 +72,8 @@ pub enum Error {
         message: ServerText,
         /// The row at which it failed, if it was found.
         row: Option<Box<FailingRow>>,
+        /// A part of its rows may be there, which no ROLLBACK restores. The operator has to decide, whatever failed.
+        half_way: bool,
     },
     /// Row changes that the target's tables don't take as they are; `code` is that of the server's error
     /// with the same meaning.
@@ -269,7 +271,7 @@ impl Error {
             Self::Bookkeeping(error) => {
                 format!("the channel's own tables: {}", error.with_values())
             }
-            Self::Transaction { gtid, of, code, message, row } => {
+            Self::Transaction { gtid, of, code, message, row, .. } => {
                 failed(gtid, of, *code, &message.full(), row)
             }
             Self::Keys { gtid, error } => {
@@ -322,6 +324,17 @@ impl Error {
             Self::Transaction { row, .. } => row.as_deref(),
             _ => None,
         }
+    }
+
+    /// Returns true for rows of which a part may be there, and that can't be rolled back.
+    #[must_use]
+    pub fn is_half_way(&self) -> bool {
+        matches!(
+            self,
+            Self::Transaction { half_way: true, .. }
+                | Self::HalfDone { .. }
+                | Self::PartlyDone { .. }
+        )
     }
 
     /// Returns the GTID of the failed transaction, if a transaction failed.
@@ -418,6 +431,7 @@ mod tests {
                 code,
                 message: target.server_text(),
                 row: None,
+                half_way: false,
             };
             for error in [target, of, transaction] {
                 let (shown, full) = (error.to_string(), error.with_values());

@@ -103,6 +103,6 @@ impl Parts {
         let mut message = error.server_text();
         message.push(&format!("; {half_done}"));
         let of = group.transactions.first().map(tables_of).unwrap_or_default();
-        Error::Transaction { gtid: gtid.to_owned(), of, code, message, row: None }
+        Error::Transaction { gtid: gtid.to_owned(), of, code, message, row: None, half_way: true }
     }
 }

@@ -354,6 +354,7 @@ async fn one_statement(
              source's GTID: run there: ALTER TABLE … ENGINE=InnoDB, or set another target_gtids"
         )),
         row: None,
+        half_way: false,
     };
     if !rows.takes_row_images() {
         return Err(refused("the rows are written by several statements (executor = \"sql\")"));

@@ -76,13 +76,16 @@ pub(in crate::channel) fn shown(
 ) -> ErrorView {
     let channel = failed.name;
     let number = error.code().unwrap_or(0);
+    let is_half_way = matches!(error, ChannelError::Applier(error) if error.is_half_way());
+    // Nothing passes over rows that are half there, and their message says what to do.
+    let reason = if is_half_way { 0 } else { number };
     let row = match error {
         ChannelError::Applier(error) => error.row(),
         _ => None,
     };
     let transaction = error.gtid();
     let message = error.to_string();
-    let mut first = advice(cause(error)).to_owned();
+    let mut first = advice(cause(error, reason)).to_owned();
     if is_retried {
         first.push_str(&format!(
             " The daemon tries again within 5 minutes; to retry at once: \
@@ -105,7 +108,7 @@ pub(in crate::channel) fn shown(
     if row.is_some() {
         first.push_str(VALUES_ELSEWHERE);
     }
-    let is_copied = DIFFERENT_TABLE.contains(&number) && failed.takes_copies();
+    let is_copied = DIFFERENT_TABLE.contains(&reason) && failed.takes_copies();
     let copy = row.filter(|_| is_copied).map(|row| {
         format!(
             "make the whole table a copy of the source's again, while the channel follows the source: \
@@ -115,18 +118,18 @@ pub(in crate::channel) fn shown(
     });
     // Without its table, leaving this transaction out only leads to the next.
     let (copy_first, copy_last) =
-        if NO_TABLE.contains(&number) { (copy, None) } else { (None, copy) };
+        if NO_TABLE.contains(&reason) { (copy, None) } else { (None, copy) };
     let mut ways_on = vec![first];
     ways_on.extend(copy_first);
     // What the whole server has is no reason to leave one transaction out.
-    let is_servers = rule_of(number)
+    let is_servers = rule_of(reason)
         .is_some_and(|rule| rule.about == About::Server && rule.consequence == Consequence::Slowly);
     if let Some(gtid) = transaction.as_ref().filter(|_| !is_servers) {
         ways_on.push(format!(
             "leave the whole transaction out: csa-daemon skip {gtid} --channel {channel}; then see \
              what differs: csa-daemon verify --channel {channel}; its --repair writes statements for rows"
         ));
-        if IDEMPOTENT.contains(&number) && failed.takes_row_images() {
+        if IDEMPOTENT.contains(&reason) && failed.takes_row_images() {
             ways_on.push(format!(
                 "pass over missing rows and overwrite those that are there, until it is set back: \
                  exec_mode = \"idempotent\" in the channel's [applier], then: {RELOAD_AND_RESTART} \
@@ -135,7 +138,7 @@ pub(in crate::channel) fn shown(
         }
     }
     ways_on.extend(copy_last);
-    if ALREADY_THERE.contains(&number) {
+    if ALREADY_THERE.contains(&reason) {
         ways_on.extend(failed.begins_later());
     }
     let values = Box::new(ErrorValues {
@@ -151,9 +154,9 @@ pub(in crate::channel) fn shown(
     ErrorView { number, message, timestamp, transaction, ways_on, row, values: Some(values) }
 }
 
-fn cause(error: &ChannelError) -> ErrorCause {
+fn cause(error: &ChannelError, reason: u16) -> ErrorCause {
     match error {
-        ChannelError::Applier(error) => ErrorCause::Target(error.code().unwrap_or(0)),
+        ChannelError::Applier(_) => ErrorCause::Target(reason),
         ChannelError::Reception(end) => ErrorCause::Source(end.error.cause()),
         ChannelError::Source(error) => ErrorCause::Source(error.cause()),
         ChannelError::Target(_)
@@ -229,6 +232,7 @@ mod tests {
                 code,
                 message: ServerText::new(code, "why"),
                 row: Some(Box::new(row)),
+                half_way: false,
             });
             shown(FailedChannel { gtids, executor, ..CHANNEL }, &error, String::new(), false)
                 .ways_on
@@ -253,6 +257,26 @@ mod tests {
         assert!(!ways.iter().any(|way| way.contains("idempotent")), "{ways:?}");
     }
 
+    /// A start asks about them before anything is applied, whatever the settings are.
+    #[test]
+    fn rows_that_are_half_there_are_completed_or_skipped() {
+        for code in [1062, 1032, 1114] {
+            let error = ChannelError::Applier(csa_applier::Error::Transaction {
+                gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
+                of: "row changes of d.t".to_owned(),
+                code,
+                message: ServerText::new(code, "why"),
+                row: None,
+                half_way: true,
+            });
+            let shown = shown(CHANNEL, &error, String::new(), error.may_pass());
+            assert_eq!(shown.number, code);
+            let ways = shown.ways_on;
+            assert!(ways.len() == 2 && ways[1].contains("csa-daemon skip"), "{ways:?}");
+            assert!(!ways[0].contains("tries again"), "{ways:?}");
+        }
+    }
+
     #[test]
     fn a_checkpoint_is_deleted_before_the_channel_begins_elsewhere() {
         let ways_on = |code, gtids| {
@@ -262,6 +286,7 @@ mod tests {
                 code,
                 message: ServerText::new(code, "why"),
                 row: None,
+                half_way: false,
             });
             shown(FailedChannel { gtids, ..CHANNEL }, &error, String::new(), false).ways_on
         };
@@ -291,6 +316,7 @@ mod tests {
                 code: 1032,
                 message: ServerText::new(1032, "why"),
                 row: Some(Box::new(row)),
+                half_way: false,
             });
             let view = shown(FailedChannel { gtids, ..CHANNEL }, &error, String::new(), false);
             view.values.expect("values").ways_on[0].clone()
@@ -360,6 +386,7 @@ mod tests {
                     code: *code,
                     message: ServerText::new(*code, "why"),
                     row: None,
+                    half_way: false,
                 });
                 let shown = shown(CHANNEL, &error, String::new(), error.may_pass());
                 let offers = shown.ways_on.iter().any(|way| way.contains("csa-daemon skip"));
