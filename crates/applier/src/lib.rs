@@ -33,7 +33,7 @@ pub use options::{
     ApplierOptions, CollationMap, ConvergingTables, ExecMode, Executor, PublicKey, Route,
     RowImageColumns, TargetGtids, TargetOptions, TlsMode, TlsOptions, Tuning, current_collation,
 };
-pub use ownership::adopt::adopt;
+pub use ownership::adopt::{adopt, adopt_move};
 pub use ownership::audit::{AuditEntry, record};
 pub use ownership::bookkeeping::RELOAD_AND_RESTART;
 pub use ownership::channel_record::{ChannelIdentity, ChannelRecord};

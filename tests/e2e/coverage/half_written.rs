@@ -37,6 +37,8 @@ async fn rows_of_several_statements_under_one_gtid_may_be_half_written() {
     run(&source, rows).await;
     let why = stopped(&daemon).await;
     assert!(why.contains("1062") && why.contains("csa.statement SET executed=1"), "{why}");
+    let ways = daemon.status()["channels"][0]["last_error"]["ways_on"].to_string();
+    assert!(ways.contains("csa-daemon skip") && !ways.contains("idempotent"), "{ways}");
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM csa.statement").await, 1);
     assert_eq!(target.value::<u64>("SELECT COUNT(*) FROM c.log").await, 1);
     // The target has recorded the GTID, and not all of the rows. Other GTIDs do not complete them.

@@ -154,6 +154,7 @@ async fn a_lock_or_a_shortage_beside_a_statement_leaves_no_doubt_about_its_effec
         &[(DEFINITION, Some(1213)), (ENTRY, Some(1213))],
         &[(DEFINITION, Some(1213)), (ENTRY, Some(1637))],
         &[(DEFINITION, Some(1637)), (ENTRY, Some(1637))],
+        &[(DEFINITION, Some(1637)), (DEFINITION, None)],
     ] {
         let world = world_of_definitions();
         let oracle = Oracle::new(Arc::clone(&world.history), true);
@@ -314,6 +315,7 @@ async fn an_epoch_that_a_crash_took_back_is_not_given_to_another_daemon() {
             source_uuid: None,
             filters: "",
             standby: false,
+            half_written: None,
             is_run: true,
         };
         let control = ControlSession::open(&target, "c", 1, &claim, true).await;

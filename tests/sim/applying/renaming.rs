@@ -102,6 +102,7 @@ impl Channel {
                 source_uuid: Some(SOURCE),
                 filters: "",
                 standby: false,
+                half_written: None,
                 is_run: true,
             };
             let workers = self.settings.workers;

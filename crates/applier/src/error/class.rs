@@ -6,6 +6,9 @@ use csa_provider::server::link::{About, Consequence, LinkError, Rule, rule_of};
 
 use super::Error;
 
+/// `ER_TOO_MANY_CONCURRENT_TRXS`. As long as others hold all undo slots each transaction meets it, and none is named.
+const NO_UNDO_SLOT: u16 = 1637;
+
 /// Consequence of an error for the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
@@ -74,7 +77,7 @@ impl Error {
                 class => class,
             },
             Self::Keys { error, .. } => error.class(),
-            Self::Transaction { code, .. } => match class_of_code(*code) {
+            Self::Transaction { code, half_way: false, .. } => match class_of_code(*code) {
                 ErrorClass::Slow => ErrorClass::Slow,
                 // It was repeated already, without success.
                 _ => ErrorClass::Stop,
@@ -90,7 +93,14 @@ impl Error {
 
     /// Returns true for an error that passes with time: no reason to stop a channel.
     pub(crate) fn is_passing(&self) -> bool {
-        !self.class().is_failure()
+        !self.class().is_failure() || self.is_brief()
+    }
+
+    /// Returns true for what is worth another attempt at once: the transactions that are in the way may end soon.
+    pub(crate) fn is_brief(&self) -> bool {
+        let is_of_slots =
+            |error: &LinkError| matches!(error, LinkError::Server { code: NO_UNDO_SLOT, .. });
+        self.class() == ErrorClass::Retry || self.link().is_some_and(is_of_slots)
     }
 
     /// True if the channel can try again on its own: the cause is neither in a transaction, nor a question that a
@@ -220,5 +230,8 @@ mod tests {
         assert!(met(UNKNOWN).is_of_transaction(), "to be named");
         // No undo slot is left: any transaction would meet it.
         assert_eq!((met(1637).class(), met(1637).is_of_transaction()), (ErrorClass::Slow, false));
+        // A burst of short ones lasts for milliseconds.
+        assert!(met(1637).is_brief() && met(1637).of_bookkeeping().is_passing());
+        assert!(met(1213).is_brief() && !met(1114).is_brief() && !met(1114).is_passing());
     }
 }

@@ -72,6 +72,8 @@ pub enum Error {
         message: ServerText,
         /// The row at which it failed, if it was found.
         row: Option<Box<FailingRow>>,
+        /// A part of its rows may be there, which no ROLLBACK restores. The operator has to decide, whatever failed.
+        half_way: bool,
     },
     /// Row changes that the target's tables don't take as they are; `code` is that of the server's error
     /// with the same meaning.
@@ -94,12 +96,13 @@ pub enum Error {
          csa.statement WHERE channel='{channel}'. Then start the channel"
     )]
     HalfDone { gtid: String, channel: String, by_hand: &'static str, if_done: String },
-    /// Rows that can't be rolled back failed after a part of them, with which the target has recorded the GTID.
+    /// Rows that can't be rolled back ended after a part of them, with which the target has recorded the GTID.
     #[error(
-        "transaction {gtid}: it failed after some of its rows were written to tables that are not transactional \
-         on the target, which counts its GTID as executed, so that the others can't be written under it. Compare \
-         them with those that the source has logged (mysqlbinlog -vv --include-gtids={gtid}), and complete \
-         them. Then {if_done}, and start the channel. csa-daemon skip leaves the missing rows out for good"
+        "transaction {gtid}: its rows failed or were cut off while they were written to tables that are not \
+         transactional on the target: some or all of them may be there. The target counts its GTID as executed, so that \
+         the others can't be written under it. Compare them with those that the source has logged (mysqlbinlog -vv \
+         --include-gtids={gtid}), and complete them. Then {if_done}, and start the channel. csa-daemon skip leaves \
+         missing rows out for good"
     )]
     PartlyDone { gtid: String, if_done: String },
     /// Another session holds the channel for now: another daemon's, or one that this daemon left behind.
@@ -268,7 +271,7 @@ impl Error {
             Self::Bookkeeping(error) => {
                 format!("the channel's own tables: {}", error.with_values())
             }
-            Self::Transaction { gtid, of, code, message, row } => {
+            Self::Transaction { gtid, of, code, message, row, .. } => {
                 failed(gtid, of, *code, &message.full(), row)
             }
             Self::Keys { gtid, error } => {
@@ -321,6 +324,17 @@ impl Error {
             Self::Transaction { row, .. } => row.as_deref(),
             _ => None,
         }
+    }
+
+    /// Returns true for rows of which a part may be there, and that can't be rolled back.
+    #[must_use]
+    pub fn is_half_way(&self) -> bool {
+        matches!(
+            self,
+            Self::Transaction { half_way: true, .. }
+                | Self::HalfDone { .. }
+                | Self::PartlyDone { .. }
+        )
     }
 
     /// Returns the GTID of the failed transaction, if a transaction failed.
@@ -417,6 +431,7 @@ mod tests {
                 code,
                 message: target.server_text(),
                 row: None,
+                half_way: false,
             };
             for error in [target, of, transaction] {
                 let (shown, full) = (error.to_string(), error.with_values());

@@ -53,7 +53,7 @@ pub(crate) fn named(
         _ => "",
     });
     let gtid = transaction.relayed.header.gtid.to_string();
-    Error::Transaction { gtid, of: tables_of(transaction), code, message, row }
+    Error::Transaction { gtid, of: tables_of(transaction), code, message, row, half_way: false }
 }
 
 /// The tables that a transaction writes, as many as fit a line.

@@ -248,7 +248,7 @@ impl Worker {
                     debug!(sequence, %error, "rolled back, waiting for the lock again");
                     retry_pause::pause(&mut conflicts, &*self.own.options.chance).await;
                 }
-                ErrorClass::Retry if retries < self.own.options.transaction_retries => {
+                _ if error.is_brief() && retries < self.own.options.transaction_retries => {
                     retries += 1;
                     self.own.shared.status.retried();
                     self.own.rollback().await;

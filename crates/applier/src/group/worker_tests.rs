@@ -79,8 +79,11 @@ pub(crate) fn options() -> ApplierOptions {
 
 /// Applies one group on a scripted target, and checks that it is committed once and counted once.
 async fn apply_on(target: &Scripted) -> Commits {
+    apply_with(target, options()).await
+}
+
+async fn apply_with(target: &Scripted, options: ApplierOptions) -> Commits {
     let environment = Environment::default();
-    let options = options();
     let commits = Commits::new(Sequence::default(), GtidSet::new());
     let reachability = Reachability::default();
     let status =
@@ -134,6 +137,15 @@ async fn a_commit_that_takes_effect_late_is_not_repeated() {
     apply_on(&target).await;
     let state = target.state();
     assert_eq!((state.begun, state.connections), (2, 2));
+}
+
+/// The channel failed for a minute at the first of them.
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_other_transactions_takes_retries_and_fails_no_channel() {
+    let target = Scripted::losing(&[Fate::Refused(1637); 3]);
+    apply_with(&target, ApplierOptions { transaction_retries: 3, ..options() }).await;
+    let state = target.state();
+    assert_eq!((state.begun, state.connections), (4, 1));
 }
 
 /// Once as a group, once alone, and once more in the order of the source.

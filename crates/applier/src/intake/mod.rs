@@ -298,6 +298,8 @@ impl<K: KeySource, O: IntakeObserver> Intake<K, O> {
                     seen.known = future.known(committed, *since, Instant::now(), clocks);
                 }
             }
+            // Whatever the source's clock did meanwhile: what comes next is read when it is received.
+            Hand::Drained(_) => *future = FutureCommits::default(),
             Hand::HandedOver(Barrier::Statement { .. } | Barrier::Definitions { .. }) => {
                 seen.statements = *self.statements.borrow_and_update();
             }

@@ -344,11 +344,10 @@ async fn a_transaction_is_held_back_until_the_delay_changes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commit_times_of_the_future_cost_the_delay_once() {
-    const DAY: u64 = 86_400_000_000;
     let mut bench = Bench::new().await;
     bench.delay.send_replace(WHILE);
     for gno in 1..=200 {
-        bench.committed = NOW + DAY + gno;
+        bench.committed = NOW + 86_400_000_000 + gno;
         bench.rows(gno).await;
     }
     let begun = Instant::now();
@@ -358,6 +357,10 @@ async fn commit_times_of_the_future_cost_the_delay_once() {
         assert!(begun.elapsed() >= WHILE, "{gno}");
     }
     assert!(begun.elapsed() < 100 * WHILE, "each has waited");
+    tokio::time::sleep(3 * TICK).await;
+    let begun = Instant::now();
+    bench.rows(201).await;
+    assert_eq!((bench.handed_over().await.0, begun.elapsed() >= WHILE), (201, true), "too early");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -85,30 +85,51 @@ async fn move_rows(session: &mut Session, from: &str, to: &str) -> Result<Checkp
     Ok(checkpoint)
 }
 
-/// Gives the journal of a move the new name, and deletes the state that is shown under the old one. No binary log has the
-/// rows of these tables, so replicas of the target don't have them.
+/// Gives the journal of a move the new name on the server of a pair that is not the channel's target: there the way back
+/// is recorded.
+///
+/// # Errors
+/// The server does not answer, or refuses.
+pub async fn adopt_move(server: &Target, from: &str, to: &str) -> Result<()> {
+    let mut session = connect(server).await?;
+    let moved = move_journal(&mut session, from, to).await;
+    session.close().await;
+    moved
+}
+
+/// Gives the journal of a move the new name, and deletes the state that is shown under the old one.
 async fn move_unlogged(session: &mut Session, from: &str, to: &str) -> Result<()> {
+    move_journal(session, from, to).await?;
+    let shown = format!("DELETE FROM csa.status WHERE channel={}", quote(from));
+    change_unlogged(session, "status", [shown]).await
+}
+
+/// Replaces a journal of the new name only where there is one of the old name.
+async fn move_journal(session: &mut Session, from: &str, to: &str) -> Result<()> {
     let (old, new) = (quote(from), quote(to));
-    for (table, statements) in [
-        (
-            "move",
-            vec![
-                format!("DELETE FROM csa.move WHERE channel={new}"),
-                format!("UPDATE csa.move SET channel={new} WHERE channel={old}"),
-            ],
-        ),
-        ("status", vec![format!("DELETE FROM csa.status WHERE channel={old}")]),
-    ] {
-        if !has_table(session, table).await? {
-            continue;
-        }
-        // Without a binary log the account may lack the privilege for it.
-        if is_logged(session).await? {
-            session.log(false).await?;
-        }
-        for statement in statements {
-            session.run(statement).await?;
-        }
+    let renamed = format!(
+        "REPLACE INTO csa.move (channel, number, at, journal) SELECT {new}, number, at, journal FROM csa.move WHERE \
+         channel={old}"
+    );
+    let left = format!("DELETE FROM csa.move WHERE channel={old}");
+    change_unlogged(session, "move", [renamed, left]).await
+}
+
+/// Changes a table, where it is there, whose rows no binary log has: replicas of the server don't have them.
+async fn change_unlogged(
+    session: &mut Session,
+    table: &str,
+    statements: impl IntoIterator<Item = String>,
+) -> Result<()> {
+    if !has_table(session, table).await? {
+        return Ok(());
+    }
+    // Without a binary log the account may lack the privilege for it.
+    if is_logged(session).await? {
+        session.log(false).await?;
+    }
+    for statement in statements {
+        session.run(statement).await?;
     }
     Ok(())
 }
@@ -125,6 +146,21 @@ mod tests {
     use super::*;
     use crate::server::scripted::Scripted;
 
+    const RENAMED: &str = "REPLACE INTO csa.move (channel, number, at, journal) SELECT 'shop', number, at, journal \
+        FROM csa.move WHERE channel='orders'";
+
+    /// The way back is recorded on the old server. A move of the new name is only replaced by one of the old name.
+    #[tokio::test]
+    async fn the_other_server_of_a_pair_gives_its_journal_the_new_name() {
+        let scripted = Scripted::default();
+        scripted.state().has_tables = true;
+        adopt_move(&scripted.target(), "orders", "shop").await.expect("renamed");
+        let sent = scripted.state().sent.join("\n");
+        assert!(sent.contains(RENAMED), "{sent}");
+        assert!(sent.contains("DELETE FROM csa.move WHERE channel='orders'"), "{sent}");
+        assert!(!sent.contains("WHERE channel='shop'"), "{sent}");
+    }
+
     #[tokio::test]
     async fn the_journal_of_a_move_and_the_shown_state_are_adopted_past_the_binary_log() {
         for (has_tables, has_log) in [(false, true), (true, true), (true, false)] {
@@ -136,7 +172,7 @@ mod tests {
             let sent = scripted.state().sent.join("\n");
             let at = |statement: &str| sent.find(statement);
             let unlogged = at("SET SESSION sql_log_bin=0");
-            let moved = at("UPDATE csa.move SET channel='shop' WHERE channel='orders'");
+            let moved = at(RENAMED);
             let deleted = at("DELETE FROM csa.status WHERE channel='orders'");
             assert_eq!(unlogged.is_some(), has_tables && has_log, "{sent}");
             assert_eq!(

@@ -3,7 +3,8 @@
 //!
 //! An entry is committed before the statement runs, and removed in the transaction that moves the
 //! checkpoint past it. An entry that is found at a start means that it is unknown whether it took effect. If the target
-//! has executed its GTID, it did, or a part of it did and the entry is marked as failed.
+//! has executed its GTID, it did. Only rows that can't be rolled back may be there in part with their GTID, so their entry
+//! says whether all of them are.
 //!
 //! MySQL 5.7 records a statement's GTID, but after its effect: a crash in between leaves the effect alone. Until it
 //! has restarted, its `gtid_executed` is true. So an entry there names the start of the server.
@@ -13,6 +14,7 @@ use csa_provider::server::Vendor;
 use tracing::{info, warn};
 
 use crate::error::{Error, Result};
+use crate::options::TargetGtids;
 use crate::ownership::bookkeeping;
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
@@ -26,8 +28,11 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.statement (\
      server_start BIGINT, \
      PRIMARY KEY (channel)) ENGINE=InnoDB";
 
-/// `executed` of a transaction that failed after a part of it.
-const FAILED: i8 = -1;
+/// `executed` of rows that were begun under their source's GTID, until the server has answered that all are there. Versions
+/// before that had 0 instead, and no more than this is known of their rows.
+const PART: i8 = -1;
+/// `executed` of rows that are all there if the target has executed their GTID.
+const WHOLE: i8 = 2;
 
 /// The state of a statement by its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,14 +107,14 @@ pub(crate) async fn forget(session: &mut Session, channel: &str, source: &GtidSe
     }
 }
 
-/// Removes the entry of rows that failed half way before the channel's first checkpoint: the target was provisioned again
+/// Removes the entry of rows that were left half way before the channel's first checkpoint: the target was provisioned again
 /// since, or somebody has removed the checkpoint.
 pub(crate) async fn forget_failed(session: &mut Session, channel: &str) -> Result<()> {
-    let Some((gtid, FAILED)) = entry_if_any(session, channel).await? else { return Ok(()) };
+    let Some((gtid, PART)) = entry_if_any(session, channel).await? else { return Ok(()) };
     warn!(
         channel,
         gtid,
-        "in an earlier life of the channel this transaction failed after some of its rows; its entry is removed from \
+        "in an earlier life of the channel this transaction ended after some of its rows; its entry is removed from \
          csa.statement. If the target was not provisioned again since, compare the tables: csa-daemon verify"
     );
     session.run(withdraw(channel)).await.map(drop)
@@ -120,7 +125,7 @@ pub(crate) async fn forget_failed(session: &mut Session, channel: &str) -> Resul
 ///
 /// # Errors
 /// [`Error::InDoubt`] if it is unknown whether it, or another statement, took effect.
-/// [`Error::PartlyDone`] if another has failed after a part of it.
+/// [`Error::PartlyDone`] if another has ended after a part of it.
 pub(crate) async fn find(
     session: &mut Session,
     channel: &str,
@@ -133,7 +138,7 @@ pub(crate) async fn find(
         None => Ok(Intent::None),
         Some((known, 1)) if known == gtid => Ok(Intent::Executed),
         // Its GTID says that a part of it is there, and not that an operator has skipped it.
-        Some((known, FAILED)) if known != gtid && is_passed(&known) => {
+        Some((known, PART)) if known != gtid && is_passed(&known) => {
             Err(partly_done(session, channel, known))
         }
         // An operator has skipped the transaction of that entry.
@@ -169,27 +174,38 @@ async fn entry_if_any(session: &mut Session, channel: &str) -> Result<Option<(St
     }
 }
 
-/// Returns true if the transaction is known to have failed after a part of it.
-pub(crate) async fn has_failed(session: &mut Session, channel: &str, gtid: &str) -> Result<bool> {
+/// Returns true if the transaction was begun, and its entry does not say that all of it is there.
+pub(crate) async fn is_part(session: &mut Session, channel: &str, gtid: &str) -> Result<bool> {
     let entry = entry_if_any(session, channel).await?;
-    Ok(entry.is_some_and(|(known, executed)| known == gtid && executed == FAILED))
+    Ok(entry.is_some_and(|(known, executed)| known == gtid && executed <= 0))
 }
 
 /// Looks at the entry of a transaction that the target counts as executed, as `executed` shows. It is removed where the
-/// transaction is complete by now.
+/// transaction is complete by now. Where there is none, it is made for the transaction that the daemon has `kept`: a server
+/// that has taken over has its part without the entry.
 ///
 /// # Errors
-/// [`Error::PartlyDone`] if it has failed after a part of it.
+/// [`Error::PartlyDone`] if a part of it may be missing.
 pub(crate) async fn check_complete(
     session: &mut Session,
     channel: &str,
     executed: &GtidSet,
+    gtids: TargetGtids,
+    kept: Option<&Gtid>,
 ) -> Result<()> {
-    let Some((gtid, state)) = entry_if_any(session, channel).await? else { return Ok(()) };
+    let Some((gtid, state)) = entry_if_any(session, channel).await? else {
+        let Some(gtid) = kept.filter(|gtid| executed.contains(gtid)) else { return Ok(()) };
+        let gtid = gtid.to_string();
+        create(session).await?;
+        session.run(announce_rows(channel, &gtid, false)).await?;
+        return Err(partly_done(session, channel, gtid));
+    };
     if !gtid.parse::<Gtid>().is_ok_and(|gtid| executed.contains(&gtid)) {
         return Ok(());
     }
-    if state == FAILED {
+    // An earlier version left it of rows under their source's GTID. Nothing else has an entry there.
+    let is_earlier = state == 0 && gtids == TargetGtids::Source;
+    if state == PART || is_earlier {
         return Err(partly_done(session, channel, gtid));
     }
     withdraw_passed(session, channel, &gtid).await
@@ -202,14 +218,15 @@ async fn withdraw_passed(session: &mut Session, channel: &str, gtid: &str) -> Re
     session.run(withdraw(channel)).await.map(drop)
 }
 
-fn partly_done(session: &Session, channel: &str, gtid: String) -> Error {
+/// Returns the question about rows of which a part may be missing.
+pub(crate) fn partly_done(session: &Session, channel: &str, gtid: String) -> Error {
     let if_done = if_done(channel, bookkeeping::by_hand(session.logs()));
     Error::PartlyDone { gtid, if_done }
 }
 
-/// Notes in the entry that its transaction has failed after a part of it.
-pub(crate) fn note_failure(channel: &str) -> String {
-    format!("UPDATE csa.statement SET executed={FAILED} WHERE channel={}", quote(channel))
+/// Notes in the entry that all rows of its transaction are there.
+pub(crate) fn note_whole(channel: &str) -> String {
+    format!("UPDATE csa.statement SET executed={WHOLE} WHERE channel={}", quote(channel))
 }
 
 /// Returns the state as [`find`], for a statement whose GTID a server that [`records_late`] does not have. As long as the
@@ -250,6 +267,17 @@ pub(crate) fn announce(channel: &str, gtid: &str) -> String {
     )
 }
 
+/// Adds or replaces the entry of rows under their source's GTID, of which a part may be there. `is_one`: of a single row
+/// there is no part.
+pub(crate) fn announce_rows(channel: &str, gtid: &str, is_one: bool) -> String {
+    let executed = if is_one { WHOLE } else { PART };
+    format!(
+        "REPLACE INTO csa.statement (channel, gtid, executed, started_at) VALUES ({}, {}, {executed}, NOW(6))",
+        quote(channel),
+        quote(gtid)
+    )
+}
+
 /// Returns the statement of [`announce`], on a server that [`records_late`].
 pub(crate) async fn announce_with_start(
     session: &mut Session,
@@ -275,17 +303,19 @@ mod tests {
     use super::*;
     use crate::server::scripted::Scripted;
 
+    const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+
     #[tokio::test]
-    async fn rows_that_failed_half_way_are_not_forgotten_with_their_gtid_executed() {
-        const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+    async fn rows_that_ended_half_way_are_not_forgotten_with_their_gtid_executed() {
         let executed: GtidSet = format!("{SOURCE}:1-6").parse().expect("a set");
         let is_partly = |error| matches!(error, Error::PartlyDone { .. });
-        for (state, is_failed) in [(FAILED, true), (0, false), (1, false)] {
+        for (state, is_failed) in [(PART, true), (0, false), (1, false), (WHOLE, false)] {
             let server = Scripted::default();
             server.state().has_tables = true;
             server.state().entry = Some((format!("{SOURCE}:5"), state));
             let mut session = Session::connect(&server.target()).await.expect("connects");
-            let started = check_complete(&mut session, "c", &executed).await;
+            let started =
+                check_complete(&mut session, "c", &executed, TargetGtids::Own, None).await;
             assert_eq!(started.err().is_some_and(is_partly), is_failed, "{state}");
             let next = find(&mut session, "c", &format!("{SOURCE}:6"), &executed).await;
             assert_eq!(next.err().is_some_and(is_partly), is_failed, "{state}");
@@ -296,6 +326,41 @@ mod tests {
             forget_failed(&mut session, "c").await.expect("answers");
             let removals = server.state().sent.iter().filter(is_removal).count();
             assert_eq!(removals, if is_failed { 1 } else { 2 }, "{state}");
+        }
+    }
+
+    /// Earlier versions left the same entry of rows that they had asked about.
+    #[tokio::test]
+    async fn an_entry_of_rows_of_an_earlier_version_is_asked_about() {
+        let executed: GtidSet = format!("{SOURCE}:1-6").parse().expect("a set");
+        for (state, is_asked) in [(0, true), (PART, true), (1, false), (WHOLE, false)] {
+            let server = Scripted::default();
+            server.state().has_tables = true;
+            server.state().entry = Some((format!("{SOURCE}:5"), state));
+            let mut session = Session::connect(&server.target()).await.expect("connects");
+            let gtids = TargetGtids::Source;
+            let started = check_complete(&mut session, "c", &executed, gtids, None).await;
+            let is_partly = matches!(started, Err(Error::PartlyDone { .. }));
+            assert_eq!(is_partly, is_asked, "{state}: {started:?}");
+            let is_kept = !server.state().sent.contains(&withdraw("c"));
+            assert_eq!(is_kept, is_asked, "{state}");
+        }
+    }
+
+    /// A replica of the target was promoted.
+    #[tokio::test]
+    async fn a_kept_transaction_is_asked_about_where_it_has_no_entry() {
+        let executed: GtidSet = format!("{SOURCE}:1-6").parse().expect("a set");
+        for (number, is_asked) in [(5, true), (7, false)] {
+            let server = Scripted::default();
+            let mut session = Session::connect(&server.target()).await.expect("connects");
+            let kept = format!("{SOURCE}:{number}");
+            let gtid: Gtid = kept.parse().expect("a GTID");
+            let gtids = TargetGtids::Source;
+            let started = check_complete(&mut session, "c", &executed, gtids, Some(&gtid)).await;
+            assert_eq!(matches!(started, Err(Error::PartlyDone { .. })), is_asked, "{started:?}");
+            let is_noted = server.state().sent.contains(&announce_rows("c", &kept, false));
+            assert_eq!(is_noted, is_asked, "{number}");
         }
     }
 

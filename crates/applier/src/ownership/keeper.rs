@@ -305,9 +305,12 @@ pub(crate) mod tests {
     use crate::server::scripted::Scripted;
 
     pub(crate) async fn keeper(server: &Scripted) -> Keeper {
-        let target = server.target();
-        let control = ControlSession {
-            session: Session::connect(&target).await.expect("connects"),
+        Keeper::new(control(server).await, server.target(), &options())
+    }
+
+    pub(crate) async fn control(server: &Scripted) -> ControlSession {
+        ControlSession {
+            session: Session::connect(&server.target()).await.expect("connects"),
             channel: "c".to_owned(),
             checkpoint: Checkpoint::default(),
             converging: None,
@@ -328,8 +331,7 @@ pub(crate) mod tests {
                 server: "scripted".to_owned(),
             },
             noted: GtidSet::new(),
-        };
-        Keeper::new(control, target, &options())
+        }
     }
 
     #[tokio::test(start_paused = true)]

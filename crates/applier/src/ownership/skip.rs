@@ -21,8 +21,8 @@ impl ControlSession {
     /// `target` is the one that this session was opened on.
     ///
     /// # Errors
-    /// The target refuses, or another daemon took the channel over; nothing is skipped then. If the answer
-    /// to the COMMIT was lost, it may be skipped: asked again, it returns `false`.
+    /// The target refuses, or another daemon took the channel over; nothing is skipped then. If an answer was
+    /// lost, it may be skipped: asked again, it does what is left, and returns `false` if that is nothing.
     pub async fn skip(&mut self, target: &Target, gtid: &Gtid, entry: &AuditEntry) -> Result<bool> {
         self.follow(gtid.uuid).await?;
         let Self { session, channel, checkpoint, .. } = self;
@@ -49,6 +49,10 @@ impl ControlSession {
             }
             session.run("COMMIT").await?;
         }
+        // Only now: with neither the GTID nor an entry, what was begun would be done again.
+        if intent::is_part(session, channel, &gtid.to_string()).await? {
+            session.run(intent::withdraw(channel)).await?;
+        }
         let AuditEntry { by, peer, .. } = entry;
         warn!(channel, %gtid, by, peer, "transaction skipped: recorded as executed, nothing of it applied");
         checkpoint.executed = executed;
@@ -57,7 +61,7 @@ impl ControlSession {
     }
 }
 
-/// Removes the entry of a transaction that counts as executed and has failed after a part of it; returns `false` if the
+/// Removes the entry of a transaction that counts as executed and may lack a part of it; returns `false` if the
 /// transaction has none. The part that is there stays.
 async fn pass_over_part(
     session: &mut Session,
@@ -65,7 +69,7 @@ async fn pass_over_part(
     gtid: &Gtid,
     entry: &AuditEntry,
 ) -> Result<bool> {
-    if !intent::has_failed(session, channel, &gtid.to_string()).await? {
+    if !intent::is_part(session, channel, &gtid.to_string()).await? {
         return Ok(false);
     }
     let (insert, withdraw) = (entry.insert(), intent::withdraw(channel));
@@ -75,14 +79,39 @@ async fn pass_over_part(
     }
     session.run("COMMIT").await?;
     let AuditEntry { by, peer, .. } = entry;
-    warn!(channel, %gtid, by, peer, "transaction skipped: a part of its rows is there, and the others are not applied");
+    warn!(channel, %gtid, by, peer, "transaction skipped: rows of it that are not there are not applied");
     Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::scripted::Scripted;
+    use crate::options::TargetOptions;
+    use crate::ownership::keeper::tests::control;
+    use crate::server::scripted::{self, Scripted};
+
+    /// The next start would ask about a transaction that was left out.
+    #[tokio::test]
+    async fn a_skip_removes_the_entry_after_the_transaction_counts_as_executed() {
+        const GTID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562:5";
+        let gtid: Gtid = GTID.parse().expect("a GTID");
+        let entry = AuditEntry { by: "tester".to_owned(), ..AuditEntry::default() };
+        for gtids in [TargetGtids::Own, TargetGtids::Source] {
+            for (known, is_removed) in [(GTID, true), ("another", false)] {
+                let server = Scripted::default();
+                server.state().has_tables = true;
+                server.state().entry = Some((known.to_owned(), -1));
+                let options = TargetOptions { gtids, ..scripted::options() };
+                let target = Target::new(options, server.clone());
+                let mut control = control(&server).await;
+                let skipped = control.skip(&target, &gtid, &entry).await;
+                assert!(skipped.expect("answers"), "{gtids:?}");
+                let sent = server.state().sent.clone();
+                let is_last = sent.last() == Some(&intent::withdraw("c"));
+                assert_eq!(is_last, is_removed, "{gtids:?}: {sent:?}");
+            }
+        }
+    }
 
     #[tokio::test]
     async fn a_transaction_that_failed_half_way_is_passed_over() {

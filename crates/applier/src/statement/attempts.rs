@@ -14,6 +14,18 @@ pub(super) enum Effect {
     Whole,
 }
 
+/// Rows under their source's GTID that can't be rolled back, of which the target may have a part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Rows {
+    /// Their entry in `csa.statement` says whether a part may be there.
+    #[default]
+    Unsent,
+    /// The target has not answered that all of them are there. Another one that takes over has no entry.
+    Sent,
+    /// It has. Their GTID is as good as their entry.
+    Whole,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     /// One of them got no answer, and may have written the checkpoint.
@@ -24,8 +36,9 @@ pub(super) struct Attempts {
     pub(super) effect: Effect,
     /// The session may still be like the source's: an error has kept it from being restored.
     pub(super) is_entered: bool,
-    /// The error of rows of which a part may be there under their GTID, until their entry says so. The next start would
-    /// take them for complete.
+    pub(super) rows: Rows,
+    /// The error of rows of which a part may be there under their GTID, until the channel ends with it. The next start
+    /// would not know why.
     pub(super) partly: Option<Error>,
 }
 
@@ -105,9 +118,67 @@ mod tests {
         let error = Error::from(written.expect_err("the channel stops"));
         assert_eq!(error.code(), Some(1062));
         assert!(error.to_string().contains("counts its GTID as executed"), "{error}");
-        let noted = "UPDATE csa.statement SET executed=-1 WHERE channel='c'";
-        assert_eq!(server.state().sent.last().map(String::as_str), Some(noted));
+        let sent = server.state().sent.clone();
+        // Another server has neither the entry nor, perhaps, the table.
+        let table = "CREATE TABLE IF NOT EXISTS csa.statement ";
+        assert!(sent.iter().any(|sent| sent.starts_with(table)), "{sent:?}");
+        assert!(sent.last().is_some_and(|sent| is_note(sent)), "{sent:?}");
         assert!(!attempts.is_decided());
+    }
+
+    /// Returns true for a statement that makes the entry of rows of which a part may be there.
+    fn is_note(statement: &str) -> bool {
+        statement.starts_with("REPLACE INTO csa.statement ") && statement.contains("'g:1', -1, ")
+    }
+
+    /// The target records the GTID of the part that it keeps for a session that is gone.
+    #[tokio::test]
+    async fn rows_without_an_answer_are_not_complete_because_their_gtid_is_executed() {
+        for (rows, entry, is_asked) in [
+            (Rows::Unsent, Some(-1), true),
+            (Rows::Unsent, Some(2), false),
+            (Rows::Unsent, None, false),
+            (Rows::Sent, Some(-1), true),
+            // Another server has taken over.
+            (Rows::Sent, None, true),
+            // The link was lost after the answer.
+            (Rows::Whole, Some(-1), false),
+        ] {
+            let server = Scripted::default();
+            server.state().has_tables = true;
+            server.state().entry = entry.map(|state| ("g:1".to_owned(), state));
+            let parts = under_source(&server);
+            let mut keeper = keeper(&server).await;
+            let mut attempts = Attempts { rows, ..Attempts::default() };
+            attempts.lost();
+            let group = group_of(transaction());
+            let written = parts.write_group(&mut keeper, &group, "g:1", &mut attempts).await;
+            let error = written.err().map(Error::from);
+            let is_partly = matches!(error, Some(Error::PartlyDone { .. }));
+            assert_eq!(is_partly, is_asked, "{rows:?} {entry:?}: {error:?}");
+            let is_noted = server.state().sent.iter().any(|sent| is_note(sent));
+            assert_eq!(is_noted, is_asked, "{rows:?} {entry:?}");
+        }
+    }
+
+    /// A replica of the target was promoted, and has a part of the rows with their GTID.
+    #[tokio::test]
+    async fn rows_without_an_answer_are_asked_about_on_the_server_that_takes_over() {
+        let older = || Error::Older {
+            channel: "c".to_owned(),
+            address: "t:3306".to_owned(),
+            missing: String::new(),
+        };
+        for (rows, is_asked) in [(Rows::Sent, true), (Rows::Whole, false), (Rows::Unsent, false)] {
+            let server = Scripted::default();
+            let parts = under_source(&server);
+            let mut keeper = keeper(&server).await;
+            let attempts = Attempts { rows, ..Attempts::default() };
+            let end = parts.elsewhere(&mut keeper, "g:1", &attempts, older()).await;
+            assert_eq!(matches!(end, Error::PartlyDone { .. }), is_asked, "{rows:?}: {end}");
+            let is_noted = server.state().sent.iter().any(|sent| is_note(sent));
+            assert_eq!(is_noted, is_asked, "{rows:?}");
+        }
     }
 
     #[test]

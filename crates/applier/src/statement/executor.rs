@@ -105,8 +105,8 @@ impl StatementExecutor {
                 return Ok(());
             };
             match error.class() {
-                ErrorClass::Retry if stop.is_cancelled() => return Err(Error::Stopping),
-                ErrorClass::Retry => {
+                _ if error.is_brief() && stop.is_cancelled() => return Err(Error::Stopping),
+                _ if error.is_brief() => {
                     retry_pause::pause(&mut conflicts, &*self.parts.options.chance).await;
                 }
                 ErrorClass::Unavailable => keeper.wait_and_regain(&error, &mut backoff).await?,
@@ -165,7 +165,7 @@ impl StatementExecutor {
                     self.parts.status.lock_timeout();
                     debug!(gtid = %statement.gtid, %error, "waiting for the lock again");
                 }
-                class if may_retry && (class == ErrorClass::Retry || is_decided && has_waited) => {
+                _ if may_retry && (error.is_brief() || is_decided && has_waited) => {
                     retries += 1;
                     self.parts.status.retried();
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
@@ -186,7 +186,10 @@ impl StatementExecutor {
                 ErrorClass::Unavailable => {
                     debug!(gtid = %statement.gtid, %error, "waiting for the target");
                     attempts.lost();
-                    keeper.wait_and_regain(&error, &mut backoff).await?;
+                    if let Err(error) = keeper.wait_and_regain(&error, &mut backoff).await {
+                        let gtid = &statement.gtid;
+                        return Err(self.parts.elsewhere(keeper, gtid, &attempts, error).await);
+                    }
                 }
                 _ => {
                     let error = self.explained(error, keeper, group).await;

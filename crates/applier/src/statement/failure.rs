@@ -59,6 +59,7 @@ pub(super) fn named(statement: &SourceStatement, error: Error, vendor: Vendor) -
             of: statement.words.clone(),
             code,
             row: None,
+            half_way: false,
             message: explained(code, error.server_text(), statement, vendor),
         },
         _ => error,

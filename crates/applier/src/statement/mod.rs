@@ -6,6 +6,7 @@ mod differences;
 mod execution;
 pub(crate) mod executor;
 mod failure;
+mod half_written;
 mod mariadb;
 mod mysql57;
 mod next_steps;

@@ -3,7 +3,8 @@
 //! No ROLLBACK restores them, and they don't commit with the checkpoint. So their transaction is
 //! written alone: an entry in `csa.statement` is committed before it, and removed together with the
 //! checkpoint after it. An entry found at a start means that some of the rows may be there. Under the source's GTID
-//! all of them are there if the target has executed it, unless the entry is marked as failed.
+//! the server records the GTID with a part of them as well, also for a session that is gone. So the entry says that they
+//! were begun until the server has answered that all of them are there.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use csa_provider::sql_text::{Dialect, Statement};
 use csa_scheduler::group::Group;
 use tracing::info;
 
-use super::attempts::{Attempts, Effect};
+use super::attempts::{Attempts, Effect, Rows};
 use super::failure::Failure;
 use super::parts::Parts;
 use super::source_statement::SourceStatement;
@@ -21,7 +22,6 @@ use crate::error::server_text::ServerText;
 use crate::error::transaction::{NOT_TRANSACTIONAL, tables_of};
 use crate::error::{Error, ErrorClass, Invariant, Result};
 use crate::options::{ApplierOptions, Executor, TargetGtids};
-use crate::ownership::bookkeeping;
 use crate::ownership::intent::{self, Intent};
 use crate::ownership::keeper::Keeper;
 use crate::rows::binlog_statements::{RowImages, Step, clear_statement_end, set_statement_end};
@@ -33,7 +33,7 @@ use crate::server::as_source;
 use crate::server::definitions::tables::TargetTables;
 use crate::server::retry_pause;
 use crate::server::session::Session;
-use crate::statement::{context, progress};
+use crate::statement::progress;
 
 /// Returns the group's one transaction, in the form that the statement executor takes.
 pub(super) fn read(group: &Group) -> Result<SourceStatement> {
@@ -87,17 +87,20 @@ impl Parts {
         }
         intent::create(session).await?;
         let channel = &self.options.channel;
-        let is_recorded =
-            self.target.gtids == TargetGtids::Source && session.has_executed(gtid).await?;
-        // The server records the GTID of a statement that failed, too, if it keeps a part of the rows.
-        if is_recorded && !intent::has_failed(session, channel, gtid).await? {
+        if self.target.gtids == TargetGtids::Source && session.has_executed(gtid).await? {
+            let is_part = match attempts.rows {
+                Rows::Unsent => intent::is_part(session, channel, gtid).await?,
+                Rows::Sent => true,
+                Rows::Whole => false,
+            };
+            if is_part {
+                self.note_part(session, gtid).await?;
+                return Err(intent::partly_done(session, channel, gtid.to_owned()).into());
+            }
             return Ok(());
         }
         let known = intent::find(session, channel, gtid, &group.executed_after).await;
         let known = known.map_err(|error| match error {
-            Error::InDoubt { gtid, if_done, .. } if is_recorded => {
-                Error::PartlyDone { gtid, if_done }
-            }
             Error::InDoubt { gtid, channel, by_hand, if_done } => {
                 Error::HalfDone { gtid, channel, by_hand, if_done }
             }
@@ -130,8 +133,7 @@ impl Parts {
             true => Some(one_statement(session, group, &rows, &self.tables, gtid).await?),
             false => None,
         };
-        // Committed before the first row, so that a crash at any later point finds the entry.
-        session.run(intent::announce(channel, gtid)).await.map_err(Error::of_bookkeeping)?;
+        let is_several = self.announce(session, gtid, whole.as_ref(), attempts).await?;
         let connection = session.id();
         let options = &self.options;
         let tables = self.tables.as_ref();
@@ -146,9 +148,14 @@ impl Parts {
             never = progress::follow(&self.target, connection, &self.status) => match never {},
         };
         let changed = writer.changed;
+        match &outcome {
+            Ok(()) => attempts.rows = Rows::Whole,
+            Err(_) if !changed => attempts.rows = Rows::Unsent,
+            Err(_) => {}
+        }
         let session = keeper.session();
         let outcome = match outcome {
-            // Kept before anything else is sent. Without it the GTID would show the rows as complete.
+            // Kept before anything else is sent, which may fail in its turn.
             Err(error) if under_source && changed && is_told(&error) => {
                 attempts.partly = Some(error);
                 return self.end_partly(session, group, gtid, attempts).await;
@@ -158,6 +165,10 @@ impl Parts {
         self.leave_rows(session, takes_images).await?;
         let Err(error) = outcome else {
             attempts.effect = Effect::Whole;
+            if is_several {
+                let note = intent::note_whole(channel);
+                session.run(note).await.map_err(Error::of_bookkeeping)?;
+            }
             return Ok(());
         };
         if !changed {
@@ -167,68 +178,31 @@ impl Parts {
             attempts.effect = Effect::Unknown;
             return Err(error);
         }
-        let by_hand = bookkeeping::by_hand(session.logs());
-        Err(self.half_done(group, gtid, by_hand, false, error))
+        Err(self.half_done(session, group, gtid, false, error))
     }
 
-    /// Ends rows of which a part may be there under their GTID: notes that in their entry, and fails. As long as
-    /// [`Attempts`] has the failure, another attempt does the same.
-    async fn end_partly(
+    /// Commits the entry of rows before the first of them, so that a crash at any later point finds it. `whole`: all of
+    /// them, under their source's GTID. Returns true if a part of them can be there with that.
+    async fn announce(
         &self,
         session: &mut Session,
-        group: &Group,
         gtid: &str,
+        whole: Option<&RowImages>,
         attempts: &mut Attempts,
-    ) -> Result<()> {
-        // Under the GTID of the rows the server would pass over the note.
-        self.leave_rows(session, true).await?;
-        let is_recorded = session.has_executed(gtid).await?;
-        if is_recorded {
-            // A crash before this leaves the GTID alone, and the rows are taken for complete.
-            let note = intent::note_failure(&self.options.channel);
-            session.run(note).await.map_err(Error::of_bookkeeping)?;
-        }
-        let by_hand = bookkeeping::by_hand(session.logs());
-        let failed = attempts.partly.take();
-        failed.map_or(Ok(()), |error| Err(self.half_done(group, gtid, by_hand, is_recorded, error)))
-    }
-
-    /// Restores the session's own settings. If the link is lost here, the entry stays, and the next attempt finds it half
-    /// done.
-    async fn leave_rows(&self, session: &mut Session, took_images: bool) -> Result<()> {
-        session.run("ROLLBACK").await?;
-        session.leave_now().await?;
-        if took_images {
-            // BINLOG leaves the time of its last event, and the channel's own tables have times by this session's clock.
-            session.run(context::NOW).await?;
-        }
-        if self.target.gtids == TargetGtids::Source {
-            session.run(as_source::AUTOMATIC).await?;
-            session.log(false).await?;
-        }
-        Ok(())
-    }
-
-    /// Returns the error with what the operator has to do about the rows before it.
-    fn half_done(
-        &self,
-        group: &Group,
-        gtid: &str,
-        by_hand: &'static str,
-        is_recorded: bool,
-        error: Error,
-    ) -> Error {
-        let Some(code) = error.code().filter(|_| error.class().is_failure()) else { return error };
-        let channel = self.options.channel.clone();
-        let if_done = intent::if_done(&channel, by_hand);
-        let half_done = match is_recorded {
-            true => Error::PartlyDone { gtid: gtid.to_owned(), if_done },
-            false => Error::HalfDone { gtid: gtid.to_owned(), channel, by_hand, if_done },
+    ) -> Result<bool> {
+        let channel = &self.options.channel;
+        let (entry, is_several) = match whole {
+            Some(images) => {
+                let is_one = is_one_row(&Bytes::copy_from_slice(&images.events))?;
+                (intent::announce_rows(channel, gtid, is_one), !is_one)
+            }
+            None => (intent::announce(channel, gtid), false),
         };
-        let mut message = error.server_text();
-        message.push(&format!("; {half_done}"));
-        let of = group.transactions.first().map(tables_of).unwrap_or_default();
-        Error::Transaction { gtid: gtid.to_owned(), of, code, message, row: None }
+        session.run(entry).await.map_err(Error::of_bookkeeping)?;
+        if is_several {
+            attempts.rows = Rows::Sent;
+        }
+        Ok(is_several)
     }
 }
 
@@ -380,6 +354,7 @@ async fn one_statement(
              source's GTID: run there: ALTER TABLE … ENGINE=InnoDB, or set another target_gtids"
         )),
         row: None,
+        half_way: false,
     };
     if !rows.takes_row_images() {
         return Err(refused("the rows are written by several statements (executor = \"sql\")"));

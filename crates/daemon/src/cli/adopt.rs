@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use csa_applier::AuditEntry;
+use csa_applier::{AuditEntry, Target};
+use csa_provider::server::by_hand::UNLOGGED;
+use csa_provider::sql_text::quote;
 use csa_relaystore::disk::RelayStoreOptions;
 use csa_relaystore::read::RelayInspector;
 
 use super::output::say;
 use super::verify::chosen_with_target;
-use crate::config::Config;
+use crate::config::{ChannelSettings, Config};
 use crate::host::{Failure, now_micros, runtime};
 
 /// Moves the checkpoint of channel `from`, and its relay store if it is on this host, to the named
@@ -40,21 +42,45 @@ pub(crate) fn adopt(path: &Path, channel: Option<&str>, from: &str) -> Result<()
         detail: format!("from {from}"),
         ..AuditEntry::default()
     };
-    let adopted = runtime()?.block_on(csa_applier::adopt(target, from, &entry));
+    let runtime = runtime()?;
+    let adopted = runtime.block_on(csa_applier::adopt(target, from, &entry));
     let checkpoint = adopted.map_err(|error| Failure::Runtime(error.to_string()))?;
     say!(
         "channel {name} has the checkpoint of channel {from}, on target {}: {}",
         target.address(),
         checkpoint.executed
     );
-    match move_state(&settings.relay, from) {
-        Ok(None) => Ok(()),
-        Ok(Some(said)) => {
-            say!("{said}");
-            Ok(())
+    let journal = match other_of_pair(&config, settings) {
+        Some(other) => runtime
+            .block_on(csa_applier::adopt_move(other, from, name))
+            .map_err(|error| journal_by_hand(&other.address(), from, name, &error)),
+        None => Ok(()),
+    };
+    match (move_state(&settings.relay, from), journal) {
+        (Ok(said), journal) => {
+            if let Some(said) = said {
+                say!("{said}");
+            }
+            journal.map_err(Failure::Runtime)
         }
-        Err(why) => Err(Failure::Runtime(why)),
+        (Err(why), Ok(())) => Err(Failure::Runtime(why)),
+        (Err(why), Err(also)) => Err(Failure::Runtime(format!("{why}; also: {also}"))),
     }
+}
+
+/// Returns the server to which the applications of a pair go back. It has the journal of that.
+fn other_of_pair<'a>(config: &'a Config, settings: &ChannelSettings) -> Option<&'a Target> {
+    let back = &settings.moving.as_ref()?.back;
+    let down = config.channels.iter().find(|channel| channel.name == *back)?;
+    (!down.archives_only()).then_some(&down.target)
+}
+
+fn journal_by_hand(address: &str, from: &str, name: &str, error: &csa_applier::Error) -> String {
+    let (old, new) = (quote(from), quote(name));
+    format!(
+        "{address} may have the journal of a move of channel {from} still: {error}; run there: {UNLOGGED}UPDATE csa.move SET \
+         channel={new} WHERE channel={old}"
+    )
 }
 
 /// The source may have purged what the other channel received and did not apply yet. A crash before
@@ -106,8 +132,10 @@ fn move_relay(
     // Only its lock may be in it. The rename says so where it is not empty then.
     drop(std::fs::remove_file(relay.directory.join("lock")));
     let said = moved(&received.directory, &relay.directory, from)?;
-    // Without it, nothing is received until the target answers.
-    drop(std::fs::rename(old.join("foreign.json"), new.join("foreign.json")));
+    // Without the first, nothing is received until the target answers. The second is there after a failure only.
+    for file in ["foreign.json", "half_written"] {
+        drop(std::fs::rename(old.join(file), new.join(file)));
+    }
     Ok(said)
 }
 
@@ -177,7 +205,7 @@ mod tests {
         };
         assert_eq!(move_state(&relay, "orders"), Ok(None), "it is on another host");
         // The daemon has refused the start under the new name.
-        for file in [segment, "foreign.json", "move.json", "replica_uuid"] {
+        for file in [segment, "foreign.json", "half_written", "move.json", "replica_uuid"] {
             write(&old.join(file), "old");
         }
         for file in ["relay/lock", "replica_uuid"] {
@@ -187,7 +215,7 @@ mod tests {
         assert!(said.contains("orders/relay is now"), "{said}");
         let read = |file: &str| std::fs::read_to_string(new.join(file)).unwrap();
         assert_eq!([segment, "foreign.json", "replica_uuid"].map(read), ["old", "old", "new"]);
-        assert_eq!(read("move.json"), "old");
+        assert_eq!(["move.json", "half_written"].map(read), ["old", "old"]);
         assert_eq!(move_state(&relay, "orders"), Ok(None), "nothing is left there");
         // The new name has received something.
         write(&old.join(segment), "older");

@@ -25,7 +25,8 @@ channel. The channel is `waiting_for_target`, tries again, and blames no transac
   takes.
 - `wait`: the target counts as away; the transaction begins again when it is back.
 - `fail, try again`: the channel is `failed`, with the error on its status, and tries again on its own after a minute, then at growing
-  intervals of up to 5 minutes. `csa-daemon restart` tries at once.
+  intervals of up to 5 minutes. `csa-daemon restart` tries at once. Error 1637 is tried again at once before that,
+  `transaction_retries` times.
 - `fail`: the channel is `failed` until someone restarts it. Errors that this page does not list are of this kind where a transaction
   met them; where no transaction did, the channel tries again as above.
 

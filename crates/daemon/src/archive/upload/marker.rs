@@ -218,7 +218,7 @@ mod tests {
         let second = begin(&archive, "b").await;
         let now = micros_of("2026-11-26T09:00:00Z").expect("a time");
         let keep = Some(Duration::from_secs(60));
-        let sweep = async || retention::sweep(&second, keep, now, &|| {}).await;
+        let sweep = async || retention::sweep(&second, keep, retention::MOST, now, &|| {}).await;
         assert_eq!(sweep().await.expect("it answers"), 0);
         second.publish(&index(20, "", "")).await.expect("published");
         assert_eq!(sweep().await.expect("it answers"), 1);

@@ -41,6 +41,7 @@ use marker::MarkerFile;
 pub(crate) use options::ArchiveOptions;
 use part::{FinishedFile, Made, PartError, PartMaker};
 use relief::{LOOK, PATIENCE, Relief, patience};
+use retention::{FEW, MOST, Sweeps};
 pub(crate) use status::{ArchiveStatus, ArchiveView};
 
 /// The task that fills a channel's archive.
@@ -55,9 +56,9 @@ pub(crate) struct Uploader {
     marker: MarkerFile,
     /// Names this daemon in the indexes that it writes.
     writer: String,
-    sweeps_at: Option<Instant>,
-    /// The last session has ended without a file.
-    has_added_none: bool,
+    sweeps: Sweeps,
+    /// The last session that was to add a file has added none, and the next makes room for one.
+    adds_none: bool,
     /// The file that another daemon was given the time to add.
     left_to_another: Option<u64>,
 }
@@ -113,8 +114,8 @@ impl Uploader {
             status,
             marker,
             writer: Uuid::new_v4().to_string(),
-            sweeps_at: None,
-            has_added_none: false,
+            sweeps: Sweeps::default(),
+            adds_none: false,
             left_to_another: None,
         }
     }
@@ -138,10 +139,9 @@ impl Uploader {
                     Err(error) => Some(error),
                 },
             };
-            self.has_added_none = self.status.files() == files;
             // The next session finds what is missing.
             let Some(error) = ended else { continue };
-            if !self.has_added_none {
+            if self.status.files() != files {
                 pauses.restart();
             }
             let is_news = self.status.failed(&error.to_string());
@@ -176,10 +176,10 @@ impl Uploader {
         self.let_another_be_first(&tail).await?;
         self.status.hopes(patience(&self.options));
         self.note_archived(&tail.archived).await;
-        // An archive that is full takes no file before others leave it, and the other sweeps follow a file. Any other
-        // archive gets its file first: reception may wait for it.
-        if self.has_added_none {
-            self.sweep_if_due(&tail).await;
+        // An archive that is full takes no file before others leave it, and the other sweeps follow a file. No more than
+        // room for it is made: reception may wait for it.
+        if self.adds_none {
+            self.sweep_if_due(&tail.history, FEW).await;
         }
         let store = Arc::clone(&self.store);
         let archived = tail.archived.clone();
@@ -194,6 +194,7 @@ impl Uploader {
             archive = self.archive.url(), history = tail.history.name, next = tail.next,
             archived = %tail.archived.brief(), "archiving"
         );
+        self.adds_none = true;
         loop {
             maker = self.add(maker, &mut tail).await?;
         }
@@ -310,9 +311,10 @@ impl Uploader {
         }
         tail.archived = index.end();
         tail.next += 1;
+        self.adds_none = false;
         self.note_archived(&tail.archived).await;
         self.status.published(&index, contents.read_bytes, contents.last_committed);
-        self.sweep_if_due(tail).await;
+        self.sweep_if_due(&tail.history, MOST).await;
         Ok(())
     }
 
@@ -338,28 +340,12 @@ impl Uploader {
     /// Does what is due while nothing new has been received.
     async fn look(&mut self, maker: &PartMaker, tail: &ArchiveTail) {
         self.status.looked(maker.contents(), maker.read_bytes());
-        self.sweep_if_due(tail).await;
+        self.sweep_if_due(&tail.history, MOST).await;
         tokio::time::sleep(LOOK).await;
     }
 
-    async fn sweep_if_due(&mut self, tail: &ArchiveTail) {
-        // A history without files does not say how old the others' are.
-        if tail.next == 1 || self.sweeps_at.is_some_and(|at| Instant::now() < at) {
-            return;
-        }
-        let (status, time) = (Arc::clone(&self.status), patience(&self.options));
-        // A sweep may take longer than a file may, in an archive that answers all the time.
-        let answered = || status.hopes(time);
-        let (keep, now) = (self.options.keep, SystemClock.now_micros());
-        let swept = retention::sweep(&tail.history, keep, now, &answered).await;
-        answered();
-        match &swept {
-            Ok(0) => {}
-            Ok(files) => info!(files, "files of the archive deleted: they are too old"),
-            Err(error) => warn!(%error, "old files of the archive are not deleted"),
-        }
-        // Only now: the session may have been ended in the middle.
-        self.sweeps_at = Some(Instant::now() + retention::pause(&swept));
+    async fn sweep_if_due(&mut self, history: &ArchivedHistory, most: usize) {
+        self.sweeps.sweep_if_due(history, most, &self.options, &self.status).await;
     }
 
     /// Finds the end of the archive, and decides how it continues.
@@ -426,7 +412,7 @@ impl Uploader {
     }
 
     /// Begins a history after `last` with what the relay store has.
-    async fn begin(&self, last: Option<&str>, reason: String) -> Result<ArchiveTail> {
+    async fn begin(&mut self, last: Option<&str>, reason: String) -> Result<ArchiveTail> {
         let now = rfc3339(SystemClock.now_micros());
         let begins_after = self.store.passed_over();
         if !reason.is_empty() {
@@ -441,7 +427,16 @@ impl Uploader {
             reason,
             earlier: Vec::new(),
         };
-        let history = self.archive.begin(&mark).await?;
+        let history = match self.archive.begin(&mark).await {
+            Ok(history) => history,
+            Err(error) => {
+                // An archive that is full takes no mark, either.
+                if let Some(last) = last {
+                    self.sweep_if_due(&self.archive.history(last), FEW).await;
+                }
+                return Err(error);
+            }
+        };
         // It is remembered only if it begins where the last one is.
         let both: Vec<&str> = last.into_iter().chain([history.name.as_str()]).collect();
         self.marker.check(&self.archive, &both).await?;

@@ -3,26 +3,68 @@
 use std::time::Duration;
 
 use csa_provider::binlog::GtidSet;
+use csa_provider::seams::{Clock as _, SystemClock};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::options::ArchiveOptions;
+use super::relief::patience;
+use super::status::ArchiveStatus;
 use crate::archive::index::FileIndex;
 use crate::archive::layout;
-use crate::archive::store::{ArchivedHistory, Result};
+use crate::archive::store::{Archive, ArchivedHistory, Result};
 use crate::host::micros_of;
 
 /// Files that one sweep deletes at most, so that it ends.
-const MOST: usize = 1000;
+pub(super) const MOST: usize = 1000;
+/// Files that make room for another one, which reception may wait for.
+pub(super) const FEW: usize = 10;
 
-/// Returns the time until the next sweep.
-pub(super) const fn pause(swept: &Result<usize>) -> Duration {
+/// The sweeps of an archive, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Sweeps {
+    next: Option<Instant>,
+}
+
+impl Sweeps {
+    /// Deletes `most` files at most, if that is due; see [`sweep`].
+    pub(super) async fn sweep_if_due(
+        &mut self,
+        current: &ArchivedHistory,
+        most: usize,
+        options: &ArchiveOptions,
+        status: &ArchiveStatus,
+    ) {
+        if self.next.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        let time = patience(options);
+        // A sweep may take longer than a file may, in an archive that answers all the time.
+        let answered = || status.hopes(time);
+        let now = SystemClock.now_micros();
+        let swept = sweep(current, options.keep, most, now, &answered).await;
+        answered();
+        match &swept {
+            Ok(0) => {}
+            Ok(files) => info!(files, "files of the archive deleted: they are too old"),
+            Err(error) => warn!(%error, "old files of the archive are not deleted"),
+        }
+        // Only now: the session may have been ended in the middle.
+        self.next = Some(Instant::now() + pause(&swept, most));
+    }
+}
+
+/// Returns the time until the next sweep. One that has made room for a file leaves the rest to the next.
+const fn pause(swept: &Result<usize>, most: usize) -> Duration {
     match swept {
+        Ok(FEW) if most == FEW => Duration::ZERO,
         Ok(_) => Duration::from_secs(600),
         Err(_) => Duration::from_secs(60),
     }
 }
 
-/// Deletes files of all histories up to `current` that are older than `keep` and that no pin needs. The newest file stays:
-/// it says where the archive ends. Returns the number of deleted files.
+/// Deletes `most` files at most, of all histories up to `current`, that are older than `keep` and that no pin needs. The
+/// newest file stays: it says where the archive ends. Returns the number of deleted files.
 ///
 /// A file's age is that of its last commit and that of its writing, of which the lower counts: the source's clock may have
 /// been slow. Each counts from that of the newest file, if this host's clock is later: a clock that is set wrong must not
@@ -30,20 +72,21 @@ pub(super) const fn pause(swept: &Result<usize>) -> Duration {
 pub(super) async fn sweep(
     current: &ArchivedHistory,
     keep: Option<Duration>,
+    most: usize,
     now: u64,
     answered: &(impl Fn() + Sync),
 ) -> Result<usize> {
     let archive = current.archive();
     let Some(keep) = keep else { return Ok(0) };
-    let Some(newest) = newest_file(current).await? else { return Ok(0) };
-    let Some(limits) = AgeLimits::of(&newest, keep, now) else { return Ok(0) };
-    let pins: Vec<GtidSet> =
-        archive.pins().await?.into_iter().map(|(_, pin)| pin.gtid_set).collect();
-    let mut deleted = 0;
     let mut histories = archive.histories().await?;
     // A later one is another daemon's, which may be writing its first file.
     let Some(at) = histories.iter().position(|name| *name == current.name) else { return Ok(0) };
     histories.truncate(at + 1);
+    let Some(newest) = newest_file(archive, &histories).await? else { return Ok(0) };
+    let Some(limits) = AgeLimits::of(&newest, keep, now) else { return Ok(0) };
+    let pins: Vec<GtidSet> =
+        archive.pins().await?.into_iter().map(|(_, pin)| pin.gtid_set).collect();
+    let mut deleted = 0;
     for name in histories {
         let history = archive.history(&name);
         let is_current = name == current.name;
@@ -54,7 +97,7 @@ pub(super) async fn sweep(
             let is_last = is_current && at + 1 == objects.numbers.len();
             let index = history.index(number).await?;
             match index.filter(|index| !is_last && is_over(index, limits, &pins)) {
-                Some(index) if deleted < MOST => {
+                Some(index) if deleted < most => {
                     history.delete(&index).await?;
                     answered();
                     deleted += 1;
@@ -91,10 +134,16 @@ pub(super) async fn remove_unfinished(history: &ArchivedHistory, next: u64) {
     }
 }
 
-/// Returns the index of the last file of a history; `None` without files.
-async fn newest_file(history: &ArchivedHistory) -> Result<Option<FileIndex>> {
-    let Some(last) = history.objects().await?.numbers.pop() else { return Ok(None) };
-    history.index(last).await
+/// Returns the index of the last file; `None` without files. A history that has just begun has none, and in a full archive
+/// it gets none before older ones leave.
+async fn newest_file(archive: &Archive, histories: &[String]) -> Result<Option<FileIndex>> {
+    for name in histories.iter().rev() {
+        let history = archive.history(name);
+        if let Some(last) = history.objects().await?.numbers.pop() {
+            return history.index(last).await;
+        }
+    }
+    Ok(None)
 }
 
 /// The times before which a file is too old, in microseconds since the epoch.
@@ -163,13 +212,32 @@ mod tests {
         let answered = || {
             answers.fetch_add(1, Ordering::Relaxed);
         };
-        assert_eq!(sweep(&own, keep, now, &answered).await.expect("it answers"), 10);
+        assert_eq!(sweep(&own, keep, MOST, now, &answered).await.expect("it answers"), 10);
         assert_eq!(answers.into_inner(), 1 + 10, "one list, and a file each");
         assert_eq!(archive.histories().await.expect("they are there"), ["a", "b"]);
         // The newest one is above those that it names.
         other.publish(&index(40, "", "")).await.expect("published");
-        assert_eq!(sweep(&other, keep, now, &|| {}).await.expect("it answers"), 10);
+        assert_eq!(sweep(&other, keep, MOST, now, &|| {}).await.expect("it answers"), 10);
         assert_eq!(archive.histories().await.expect("they are there"), ["b"]);
+    }
+
+    /// A full archive takes no file of it before that, and reception may wait for the first.
+    #[tokio::test]
+    async fn a_history_without_files_makes_room_by_the_files_before_it() {
+        let archive = Archive::over(Arc::new(InMemory::new()), "shop");
+        let earlier = begun(&archive, "a").await;
+        for number in 1..=30 {
+            earlier.publish(&index(number, "", "")).await.expect("published");
+        }
+        let current = begun(&archive, "b").await;
+        let now = micros_of("2026-11-26T09:00:00Z").expect("a time");
+        let keep = Some(Duration::from_secs(9 * 60));
+        for (most, deleted, seconds) in [(FEW, FEW, 0), (MOST, 10, 600), (FEW, 0, 600)] {
+            let swept = sweep(&current, keep, most, now, &|| {}).await;
+            assert_eq!(pause(&swept, most), Duration::from_secs(seconds), "{most}");
+            assert_eq!(swept.expect("it answers"), deleted, "{most}");
+        }
+        assert_eq!(archive.histories().await.expect("they are there"), ["a", "b"]);
     }
 
     /// Returns the index of a file that was written when its last transaction was committed.
@@ -185,7 +253,7 @@ mod tests {
         let keep = Some(Duration::from_secs(9 * 60));
         let sweep = async |now: &str| {
             let now = micros_of(now).expect("a time");
-            sweep(&history, keep, now, &|| {}).await.expect("it answers")
+            sweep(&history, keep, MOST, now, &|| {}).await.expect("it answers")
         };
         assert_eq!(sweep("2126-11-26T08:00:00Z").await, 0, "it has no files yet");
         // One file a minute.
@@ -240,11 +308,11 @@ mod tests {
                 let file = if number < right_from { slow(number) } else { written(number) };
                 history.publish(&file).await.expect("published");
                 if number == right_from {
-                    let early = sweep(&history, keep, now, &|| {}).await;
+                    let early = sweep(&history, keep, MOST, now, &|| {}).await;
                     assert_eq!(early.expect("it answers"), 0);
                 }
             }
-            let late = sweep(&history, keep, now, &|| {}).await;
+            let late = sweep(&history, keep, MOST, now, &|| {}).await;
             assert_eq!(late.expect("it answers"), deleted);
         }
     }

@@ -76,13 +76,16 @@ pub(in crate::channel) fn shown(
 ) -> ErrorView {
     let channel = failed.name;
     let number = error.code().unwrap_or(0);
+    let is_half_way = matches!(error, ChannelError::Applier(error) if error.is_half_way());
+    // Nothing passes over rows that are half there, and their message says what to do.
+    let reason = if is_half_way { 0 } else { number };
     let row = match error {
         ChannelError::Applier(error) => error.row(),
         _ => None,
     };
     let transaction = error.gtid();
     let message = error.to_string();
-    let mut first = advice(cause(error)).to_owned();
+    let mut first = advice(cause(error, reason)).to_owned();
     if is_retried {
         first.push_str(&format!(
             " The daemon tries again within 5 minutes; to retry at once: \
@@ -105,21 +108,21 @@ pub(in crate::channel) fn shown(
     if row.is_some() {
         first.push_str(VALUES_ELSEWHERE);
     }
-    let of_table = row.and_then(|row| step_for_table(failed, number, &row.table));
+    let of_table = row.and_then(|row| step_for_table(failed, reason, &row.table));
     // Without its table, leaving this transaction out only leads to the next.
     let (table_first, table_last) =
-        if NO_TABLE.contains(&number) { (of_table, None) } else { (None, of_table) };
+        if NO_TABLE.contains(&reason) { (of_table, None) } else { (None, of_table) };
     let mut ways_on = vec![first];
     ways_on.extend(table_first);
     // What the whole server has is no reason to leave one transaction out.
-    let is_servers = rule_of(number)
+    let is_servers = rule_of(reason)
         .is_some_and(|rule| rule.about == About::Server && rule.consequence == Consequence::Slowly);
     if let Some(gtid) = transaction.as_ref().filter(|_| !is_servers) {
         ways_on.push(format!(
             "leave the whole transaction out: csa-daemon skip {gtid} --channel {channel}; then see \
              what differs: csa-daemon verify --channel {channel}; its --repair writes statements for rows"
         ));
-        if IDEMPOTENT.contains(&number) && failed.takes_row_images() {
+        if IDEMPOTENT.contains(&reason) && failed.takes_row_images() {
             ways_on.push(format!(
                 "pass over missing rows and overwrite those that are there, until it is set back: \
                  exec_mode = \"idempotent\" in the channel's [applier], then: {RELOAD_AND_RESTART} \
@@ -128,7 +131,7 @@ pub(in crate::channel) fn shown(
         }
     }
     ways_on.extend(table_last);
-    if ALREADY_THERE.contains(&number) {
+    if ALREADY_THERE.contains(&reason) {
         ways_on.extend(failed.begins_later());
     }
     let values = Box::new(ErrorValues {
@@ -145,16 +148,16 @@ pub(in crate::channel) fn shown(
 }
 
 /// Returns the next step that concerns the whole table.
-fn step_for_table(failed: FailedChannel<'_>, number: u16, table: &str) -> Option<String> {
+fn step_for_table(failed: FailedChannel<'_>, reason: u16, table: &str) -> Option<String> {
     let channel = failed.name;
     // A managed service has tables of its own there, which nobody can make elsewhere.
-    if NO_TABLE.contains(&number) && table.starts_with("mysql.") {
+    if NO_TABLE.contains(&reason) && table.starts_with("mysql.") {
         return Some(format!(
             "leave out what a managed service changes in its own tables: replicate_wild_ignore_table = [\"mysql.%\"] in \
              the channel's [applier], then: {RELOAD_AND_RESTART} --channel {channel}"
         ));
     }
-    let is_copied = DIFFERENT_TABLE.contains(&number) && failed.takes_copies();
+    let is_copied = DIFFERENT_TABLE.contains(&reason) && failed.takes_copies();
     is_copied.then(|| {
         format!(
             "make the whole table a copy of the source's again, while the channel follows the source: \
@@ -164,9 +167,9 @@ fn step_for_table(failed: FailedChannel<'_>, number: u16, table: &str) -> Option
     })
 }
 
-fn cause(error: &ChannelError) -> ErrorCause {
+fn cause(error: &ChannelError, reason: u16) -> ErrorCause {
     match error {
-        ChannelError::Applier(error) => ErrorCause::Target(error.code().unwrap_or(0)),
+        ChannelError::Applier(_) => ErrorCause::Target(reason),
         ChannelError::Reception(end) => ErrorCause::Source(end.error.cause()),
         ChannelError::Source(error) => ErrorCause::Source(error.cause()),
         ChannelError::Target(_)
@@ -243,6 +246,7 @@ mod tests {
                 code,
                 message: ServerText::new(code, "why"),
                 row: Some(Box::new(row)),
+                half_way: false,
             });
             shown(FailedChannel { gtids, executor, ..CHANNEL }, &error, String::new(), false)
                 .ways_on
@@ -274,6 +278,26 @@ mod tests {
         assert!(!ways.iter().any(|way| way.contains("idempotent")), "{ways:?}");
     }
 
+    /// A start asks about them before anything is applied, whatever the settings are.
+    #[test]
+    fn rows_that_are_half_there_are_completed_or_skipped() {
+        for code in [1062, 1032, 1114] {
+            let error = ChannelError::Applier(csa_applier::Error::Transaction {
+                gtid: "3e11fa47-71ca-11e1-9e33-c80aa9429562:5".to_owned(),
+                of: "row changes of d.t".to_owned(),
+                code,
+                message: ServerText::new(code, "why"),
+                row: None,
+                half_way: true,
+            });
+            let shown = shown(CHANNEL, &error, String::new(), error.may_pass());
+            assert_eq!(shown.number, code);
+            let ways = shown.ways_on;
+            assert!(ways.len() == 2 && ways[1].contains("csa-daemon skip"), "{ways:?}");
+            assert!(!ways[0].contains("tries again"), "{ways:?}");
+        }
+    }
+
     #[test]
     fn a_checkpoint_is_deleted_before_the_channel_begins_elsewhere() {
         let ways_on = |code, gtids| {
@@ -283,6 +307,7 @@ mod tests {
                 code,
                 message: ServerText::new(code, "why"),
                 row: None,
+                half_way: false,
             });
             shown(FailedChannel { gtids, ..CHANNEL }, &error, String::new(), false).ways_on
         };
@@ -312,6 +337,7 @@ mod tests {
                 code: 1032,
                 message: ServerText::new(1032, "why"),
                 row: Some(Box::new(row)),
+                half_way: false,
             });
             let view = shown(FailedChannel { gtids, ..CHANNEL }, &error, String::new(), false);
             view.values.expect("values").ways_on[0].clone()
@@ -381,6 +407,7 @@ mod tests {
                     code: *code,
                     message: ServerText::new(*code, "why"),
                     row: None,
+                    half_way: false,
                 });
                 let shown = shown(CHANNEL, &error, String::new(), error.may_pass());
                 let offers = shown.ways_on.iter().any(|way| way.contains("csa-daemon skip"));
