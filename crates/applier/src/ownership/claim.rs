@@ -186,7 +186,7 @@ impl Taking<'_> {
         // Before the checkpoint is written, and with each `target_gtids`: a change of it does not complete the rows.
         if claim.is_run {
             let (executed, kept) = (&checkpoint.executed, claim.half_written);
-            intent::check_complete(session, channel, executed, target.gtids, kept).await?;
+            intent::check_complete(session, channel, executed, kept).await?;
         }
         if is_source {
             checkpoint::keep_progress(session, channel, &checkpoint).await?;

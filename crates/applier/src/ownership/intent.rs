@@ -14,7 +14,6 @@ use csa_provider::server::Vendor;
 use tracing::{info, warn};
 
 use crate::error::{Error, Result};
-use crate::options::TargetGtids;
 use crate::ownership::bookkeeping;
 use crate::server::session::Session;
 use csa_provider::sql_text::quote;
@@ -28,8 +27,7 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS csa.statement (\
      server_start BIGINT, \
      PRIMARY KEY (channel)) ENGINE=InnoDB";
 
-/// `executed` of rows that were begun under their source's GTID, until the server has answered that all are there. Versions
-/// before that had 0 instead, and no more than this is known of their rows.
+/// `executed` of rows that were begun under their source's GTID, until the server has answered that all are there.
 const PART: i8 = -1;
 /// `executed` of rows that are all there if the target has executed their GTID.
 const WHOLE: i8 = 2;
@@ -177,7 +175,7 @@ async fn entry_if_any(session: &mut Session, channel: &str) -> Result<Option<(St
 /// Returns true if the transaction was begun, and its entry does not say that all of it is there.
 pub(crate) async fn is_part(session: &mut Session, channel: &str, gtid: &str) -> Result<bool> {
     let entry = entry_if_any(session, channel).await?;
-    Ok(entry.is_some_and(|(known, executed)| known == gtid && executed <= 0))
+    Ok(entry.is_some_and(|(known, executed)| known == gtid && executed == PART))
 }
 
 /// Looks at the entry of a transaction that the target counts as executed, as `executed` shows. It is removed where the
@@ -190,7 +188,6 @@ pub(crate) async fn check_complete(
     session: &mut Session,
     channel: &str,
     executed: &GtidSet,
-    gtids: TargetGtids,
     kept: Option<&Gtid>,
 ) -> Result<()> {
     let Some((gtid, state)) = entry_if_any(session, channel).await? else {
@@ -203,9 +200,7 @@ pub(crate) async fn check_complete(
     if !gtid.parse::<Gtid>().is_ok_and(|gtid| executed.contains(&gtid)) {
         return Ok(());
     }
-    // An earlier version left it of rows under their source's GTID. Nothing else has an entry there.
-    let is_earlier = state == 0 && gtids == TargetGtids::Source;
-    if state == PART || is_earlier {
+    if state == PART {
         return Err(partly_done(session, channel, gtid));
     }
     withdraw_passed(session, channel, &gtid).await
@@ -314,8 +309,7 @@ mod tests {
             server.state().has_tables = true;
             server.state().entry = Some((format!("{SOURCE}:5"), state));
             let mut session = Session::connect(&server.target()).await.expect("connects");
-            let started =
-                check_complete(&mut session, "c", &executed, TargetGtids::Own, None).await;
+            let started = check_complete(&mut session, "c", &executed, None).await;
             assert_eq!(started.err().is_some_and(is_partly), is_failed, "{state}");
             let next = find(&mut session, "c", &format!("{SOURCE}:6"), &executed).await;
             assert_eq!(next.err().is_some_and(is_partly), is_failed, "{state}");
@@ -329,24 +323,6 @@ mod tests {
         }
     }
 
-    /// Earlier versions left the same entry of rows that they had asked about.
-    #[tokio::test]
-    async fn an_entry_of_rows_of_an_earlier_version_is_asked_about() {
-        let executed: GtidSet = format!("{SOURCE}:1-6").parse().expect("a set");
-        for (state, is_asked) in [(0, true), (PART, true), (1, false), (WHOLE, false)] {
-            let server = Scripted::default();
-            server.state().has_tables = true;
-            server.state().entry = Some((format!("{SOURCE}:5"), state));
-            let mut session = Session::connect(&server.target()).await.expect("connects");
-            let gtids = TargetGtids::Source;
-            let started = check_complete(&mut session, "c", &executed, gtids, None).await;
-            let is_partly = matches!(started, Err(Error::PartlyDone { .. }));
-            assert_eq!(is_partly, is_asked, "{state}: {started:?}");
-            let is_kept = !server.state().sent.contains(&withdraw("c"));
-            assert_eq!(is_kept, is_asked, "{state}");
-        }
-    }
-
     /// A replica of the target was promoted.
     #[tokio::test]
     async fn a_kept_transaction_is_asked_about_where_it_has_no_entry() {
@@ -356,8 +332,7 @@ mod tests {
             let mut session = Session::connect(&server.target()).await.expect("connects");
             let kept = format!("{SOURCE}:{number}");
             let gtid: Gtid = kept.parse().expect("a GTID");
-            let gtids = TargetGtids::Source;
-            let started = check_complete(&mut session, "c", &executed, gtids, Some(&gtid)).await;
+            let started = check_complete(&mut session, "c", &executed, Some(&gtid)).await;
             assert_eq!(matches!(started, Err(Error::PartlyDone { .. })), is_asked, "{started:?}");
             let is_noted = server.state().sent.contains(&announce_rows("c", &kept, false));
             assert_eq!(is_noted, is_asked, "{number}");
