@@ -4,23 +4,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use csa_applier::{
-    ApplierOptions, ExecMode, Executor, PublicKey, Route, RowImageColumns, StartFrom, Target,
-    TargetGtids, TargetOptions, TlsOptions,
+    ApplierOptions, ExecMode, Executor, Route, RowImageColumns, StartFrom, Target, TargetGtids,
+    TargetOptions,
 };
 use csa_provider::binlog::Uuid;
-use csa_provider::server::link::{Password, secret_text};
-use csa_provider::server::{Environment, TlsMode};
+use csa_provider::server::Environment;
 use csa_provider::source::{GroupDiscovery, SourceOptions};
 use csa_relaystore::disk::{RealFs, RelayStoreOptions, SyncPolicy};
 use csa_scheduler::filter::FilterRules;
 use csa_scheduler::group::GroupLimits;
 use csa_scheduler::until::Until;
-use secrecy::SecretString;
 
 use super::archive_only::{archives_only, no_target};
 use super::declared_keys::{
     ApplierConfig, ArchiveConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Discover, Gtids,
-    Mode, Prefer, RelayConfig, RowImage, Rows, SourceConfig, TargetConfig, Tls,
+    Mode, Prefer, RelayConfig, RowImage, Rows, SourceConfig, TargetConfig,
 };
 use super::error::ConfigError;
 use super::moving::{self, MoveSettings};
@@ -256,16 +254,9 @@ pub(crate) fn event_memory_limit(wanted: Size) -> (u64, Option<String>) {
 }
 
 fn source(config: SourceConfig) -> Result<SourceOptions> {
-    let tls = TlsOptions {
-        mode: tls_mode(config.tls),
-        ca: config.tls_ca,
-        cert: config.tls_cert,
-        key: config.tls_key,
-        public_key: public_key("source", config.public_key_file, config.get_public_key)?,
-    };
-    check_tls("source", &tls)?;
+    let (password, tls) = config.login()?;
     Ok(SourceOptions {
-        password: password("source", config.password, config.password_file, config.password_env)?,
+        password,
         host: config.host,
         port: config.port,
         user: config.user,
@@ -319,14 +310,7 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
 }
 
 fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions> {
-    let tls = TlsOptions {
-        mode: tls_mode(config.tls),
-        ca: config.tls_ca,
-        cert: config.tls_cert,
-        key: config.tls_key,
-        public_key: public_key("target", config.public_key_file, config.get_public_key)?,
-    };
-    check_tls("target", &tls)?;
+    let (password, tls) = config.login()?;
     let discovers = config.discover == Discover::Group;
     let failover: Vec<_> = config.failover.into_iter().map(|a| (a.host, a.port)).collect();
     if config.socket.is_some() && (discovers || !failover.is_empty()) {
@@ -335,7 +319,7 @@ fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions
         );
     }
     Ok(TargetOptions {
-        password: password("target", config.password, config.password_file, config.password_env)?,
+        password,
         host: config.host,
         port: config.port,
         socket: config.socket,
@@ -389,58 +373,6 @@ fn limits(commit: Commit) -> GroupLimits {
     match commit {
         Commit::Grouped => limits,
         Commit::OneToOne => GroupLimits { transactions: 1, ..limits },
-    }
-}
-
-fn tls_mode(tls: Tls) -> TlsMode {
-    match tls {
-        Tls::Disabled => TlsMode::Disabled,
-        Tls::Preferred => TlsMode::Preferred,
-        Tls::Required => TlsMode::Required,
-        Tls::VerifyCa => TlsMode::VerifyCa,
-        Tls::VerifyIdentity => TlsMode::VerifyIdentity,
-    }
-}
-
-fn check_tls(side: &str, tls: &TlsOptions) -> Result<()> {
-    if tls.mode.verifies() && tls.ca.is_none() {
-        return wrong(format!("{side}.tls: a mode that verifies needs tls_ca"));
-    }
-    if tls.cert.is_some() != tls.key.is_some() {
-        return wrong(format!("{side}: tls_cert and tls_key go together"));
-    }
-    Ok(())
-}
-
-/// Like native replication: off unless requested.
-fn public_key(side: &str, file: Option<PathBuf>, get: bool) -> Result<PublicKey> {
-    match (file, get) {
-        (Some(_), true) => wrong(format!("{side}: public_key_file or get_public_key, not both")),
-        (Some(file), false) => Ok(PublicKey::Pinned(file)),
-        (None, true) => Ok(PublicKey::Asked),
-        (None, false) => Ok(PublicKey::None),
-    }
-}
-
-fn password(
-    side: &str,
-    literal: Option<SecretString>,
-    file: Option<PathBuf>,
-    env: Option<String>,
-) -> Result<Password> {
-    match (literal, file, env) {
-        (Some(password), None, None) => Ok(password.into()),
-        (None, Some(path), None) => Password::in_file(&path).map_err(|error| {
-            ConfigError(format!("{side}.password_file: {}: {error}", path.display()))
-        }),
-        (None, None, Some(name)) => match std::env::var(&name) {
-            Ok(text) => Ok(secret_text(&text).into()),
-            Err(_) => wrong(format!("{side}.password_env: the environment has no {name}")),
-        },
-        (None, None, None) => {
-            wrong(format!("{side}: password_file, password_env or password is missing"))
-        }
-        _ => wrong(format!("{side}: one of password_file, password_env and password, not several")),
     }
 }
 
