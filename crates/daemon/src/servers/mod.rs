@@ -321,16 +321,23 @@ fn taken(state: &TargetKnowledge, options: &CheckOptions) -> Finding {
     }
 }
 
-/// Checks positions and tables.
-async fn on_both(
+/// The tables of both servers.
+struct BothCatalogues {
+    of_source: Catalogue,
+    of_target: Catalogue,
+    /// The account that read the source sees every table there.
+    sees_source: bool,
+    /// The reason why something was not read.
+    unread: Option<String>,
+}
+
+/// Reads the tables of both servers, and once more what the source has executed.
+async fn catalogues(
     source: &mut Answering,
     target: &mut Answering,
-    state: &TargetKnowledge,
     options: &CheckOptions,
-    selection: &dyn TableSelection,
     found: &mut Vec<Finding>,
-) {
-    let Some(chosen) = &options.target else { return };
+) -> BothCatalogues {
     let mut reader = None;
     if let Some(servers) = &options.source_reader {
         match Answering::first(Side::Source, servers).await {
@@ -366,6 +373,47 @@ async fn on_both(
         Ok(executed) => source.server.facts.gtid_executed = executed,
         Err(refusal) => unread = Some(refusal.text),
     }
+    BothCatalogues { of_source, of_target, sees_source, unread }
+}
+
+fn position<'a>(
+    source: &'a ServerFacts,
+    target: &'a ServerFacts,
+    state: &TargetKnowledge,
+    options: &CheckOptions,
+    has_tables: bool,
+) -> Position<'a> {
+    // Tables of an unfinished copy are in nobody's way.
+    let is_copied_again = options.copies_first && state.copied_in_part > 0;
+    let as_source = |chosen: &TargetOptions| chosen.gtids == TargetGtids::Source;
+    Position {
+        source_uuid: source.text("server_uuid"),
+        target_uuids: ["server_uuid", "group_replication_group_name"]
+            .map(|name| target.text(name))
+            .to_vec(),
+        executed: source.gtid_executed.clone(),
+        purged: source.gtid_purged.clone(),
+        target_executed: target.gtid_executed.clone(),
+        checkpoint: state.checkpoint.clone(),
+        target_has_tables: has_tables && !is_copied_again,
+        target_adds_gtids: target.version.vendor() == Vendor::MySql,
+        copies_first: options.copies_first,
+        as_source: options.target.as_ref().is_some_and(as_source),
+    }
+}
+
+/// Checks positions and tables.
+async fn on_both(
+    source: &mut Answering,
+    target: &mut Answering,
+    state: &TargetKnowledge,
+    options: &CheckOptions,
+    selection: &dyn TableSelection,
+    found: &mut Vec<Finding>,
+) {
+    let Some(chosen) = &options.target else { return };
+    let BothCatalogues { of_source, of_target, sees_source, unread } =
+        catalogues(source, target, options, found).await;
     let (source, target) = (&source.server.facts, &target.server.facts);
     let listed = ListedTables {
         source: &of_source.listed(),
@@ -380,22 +428,7 @@ async fn on_both(
         true => !of_target.tables.is_empty(),
         false => pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
     };
-    // Tables of an unfinished copy are in nobody's way.
-    let is_copied_again = options.copies_first && state.copied_in_part > 0;
-    let position = Position {
-        source_uuid: source.text("server_uuid"),
-        target_uuids: ["server_uuid", "group_replication_group_name"]
-            .map(|name| target.text(name))
-            .to_vec(),
-        executed: source.gtid_executed.clone(),
-        purged: source.gtid_purged.clone(),
-        target_executed: target.gtid_executed.clone(),
-        checkpoint: state.checkpoint.clone(),
-        target_has_tables: has_tables && !is_copied_again,
-        target_adds_gtids: target.version.vendor() == Vendor::MySql,
-        copies_first: options.copies_first,
-        as_source: chosen.gtids == TargetGtids::Source,
-    };
+    let position = position(source, target, state, options, has_tables);
     found.extend(position.findings(&options.start_from));
     let begins_with_copy = options.copies_first && state.checkpoint.is_none();
     if begins_with_copy {
