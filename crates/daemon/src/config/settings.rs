@@ -122,46 +122,24 @@ pub(super) fn resolve(
     warnings: &mut Vec<String>,
 ) -> Result<ChannelSettings> {
     let name = channel.name.clone();
-    let named_well =
-        name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b));
-    if name.is_empty() || name.len() > NAME_LEN_MAX || !named_well {
-        return wrong("name: 1 to 64 of a-z, 0-9, _ and - are allowed");
-    }
-    let (_, raised) = event_memory_limit(channel.applier.event_memory_limit);
-    warnings.extend(raised.map(|raised| format!("channel {name:?}: {raised}")));
-    warnings
-        .extend(readable_secrets(&channel).map(|warning| format!("channel {name:?}: {warning}")));
+    check_name(&name)?;
+    let mut said = Vec::from_iter(event_memory_limit(channel.applier.event_memory_limit).1);
+    said.extend(readable_secrets(&channel));
     let filters = replication::filters(&channel.applier)?;
-    warnings
-        .extend(replication::without_effect(&filters).map(|w| format!("channel {name:?}: {w}")));
-    let directory = daemon.state_dir.join(&name);
+    said.extend(replication::without_effect(&filters).map(str::to_owned));
+    let applier = applier(&channel, is_shared);
     let is_alone = archives_only(&written.0, is_shared)?;
     let archive = archive(channel.archive, is_alone)?;
     let relay = RelayStoreOptions {
         // Without a target the archive is the only reader, whose progress counts as the target's.
         archived: archive.is_some() && !is_alone,
-        ..relay(&channel.relay, directory.join("relay"))?
+        ..relay(&channel.relay, daemon.state_dir.join(&name).join("relay"))?
     };
-    if channel.source.semi_sync && relay.sync != SyncPolicy::Transaction {
-        return wrong(
-            "source.semi_sync requires [channel.relay] sync = \"transaction\": an acknowledgement \
-             promises that the transaction is on disk",
-        );
+    if channel.source.semi_sync {
+        check_semi_sync(channel.standby, is_shared, &relay)?;
     }
-    if channel.source.semi_sync && (channel.standby || is_shared) {
-        let key = if channel.standby { "standby" } else { "claims.engine" };
-        return wrong(format!(
-            "{key}: not together with source.semi_sync: a transaction that one daemon has acknowledged \
-             would be missing on the disk of the one that takes over"
-        ));
-    }
-    let (first, longest) = match &channel.target {
-        Some(target) => (target.connect_retry, target.connect_retry_max),
-        None => (channel.source.connect_retry, channel.source.connect_retry_max),
-    };
-    let mut unsafe_receiver = Vec::new();
-    let notify = notify::settings(channel.notify, &mut unsafe_receiver)?;
-    warnings.extend(unsafe_receiver.into_iter().map(|w| format!("channel {name:?}: {w}")));
+    let notify = notify::settings(channel.notify, &mut said)?;
+    warnings.extend(said.into_iter().map(|warning| format!("channel {name:?}: {warning}")));
     let source = source(channel.source)?;
     let target = match channel.target {
         Some(config) => target(config, &channel.applier)?,
@@ -170,29 +148,7 @@ pub(super) fn resolve(
     Ok(ChannelSettings {
         source,
         relay,
-        applier: ApplierOptions {
-            channel: name.clone(),
-            // A claim can be wrong for a while: the target's lock decides.
-            standby: channel.standby || is_shared,
-            // Until preflight, which takes what the target permits.
-            executor: Executor::RowImage,
-            statement_gtids: true,
-            preserve_commit_order: channel.applier.preserve_commit_order,
-            exec_mode: match channel.applier.exec_mode {
-                Mode::Strict => ExecMode::Strict,
-                Mode::Idempotent => ExecMode::Idempotent,
-            },
-            converging: None,
-            row_image: match channel.applier.row_image {
-                RowImage::Full => RowImageColumns::Full,
-                RowImage::Minimal => RowImageColumns::Minimal,
-            },
-            transaction_retries: channel.applier.transaction_retries,
-            connect_retry: first.0,
-            connect_retry_max: longest.0,
-            statement_bytes: ApplierOptions::STATEMENT_BYTES,
-            chance: Environment::default().chance,
-        },
+        applier,
         target: target.into(),
         limits: limits(channel.applier.commit),
         begin_early: Some(channel.applier.begin_early.0).filter(|&bytes| bytes > 0),
@@ -212,6 +168,61 @@ pub(super) fn resolve(
         written,
         name,
     })
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
+    match (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_allowed) {
+        true => Ok(()),
+        false => wrong("name: 1 to 64 of a-z, 0-9, _ and - are allowed"),
+    }
+}
+
+fn check_semi_sync(standby: bool, is_shared: bool, relay: &RelayStoreOptions) -> Result<()> {
+    if relay.sync != SyncPolicy::Transaction {
+        return wrong(
+            "source.semi_sync requires [channel.relay] sync = \"transaction\": an acknowledgement \
+             promises that the transaction is on disk",
+        );
+    }
+    if standby || is_shared {
+        let key = if standby { "standby" } else { "claims.engine" };
+        return wrong(format!(
+            "{key}: not together with source.semi_sync: a transaction that one daemon has acknowledged \
+             would be missing on the disk of the one that takes over"
+        ));
+    }
+    Ok(())
+}
+
+fn applier(channel: &ChannelConfig, is_shared: bool) -> ApplierOptions {
+    let (first, longest) = match &channel.target {
+        Some(target) => (target.connect_retry, target.connect_retry_max),
+        None => (channel.source.connect_retry, channel.source.connect_retry_max),
+    };
+    ApplierOptions {
+        channel: channel.name.clone(),
+        // A claim can be wrong for a while: the target's lock decides.
+        standby: channel.standby || is_shared,
+        // Until preflight, which takes what the target permits.
+        executor: Executor::RowImage,
+        statement_gtids: true,
+        preserve_commit_order: channel.applier.preserve_commit_order,
+        exec_mode: match channel.applier.exec_mode {
+            Mode::Strict => ExecMode::Strict,
+            Mode::Idempotent => ExecMode::Idempotent,
+        },
+        converging: None,
+        row_image: match channel.applier.row_image {
+            RowImage::Full => RowImageColumns::Full,
+            RowImage::Minimal => RowImageColumns::Minimal,
+        },
+        transaction_retries: channel.applier.transaction_retries,
+        connect_retry: first.0,
+        connect_retry_max: longest.0,
+        statement_bytes: ApplierOptions::STATEMENT_BYTES,
+        chance: Environment::default().chance,
+    }
 }
 
 fn copy(config: CopyConfig) -> Result<CopyConfig> {
