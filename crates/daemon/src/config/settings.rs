@@ -20,7 +20,7 @@ use super::declared_keys::{
     ApplierConfig, ArchiveConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Discover, Gtids,
     Mode, Prefer, RelayConfig, RowImage, Rows, SourceConfig, TargetConfig,
 };
-use super::error::ConfigError;
+use super::error::{ConfigError, Result, refuse};
 use super::moving::{self, MoveSettings};
 use super::notify::{self, Notify};
 use super::replication;
@@ -109,12 +109,6 @@ impl std::fmt::Debug for Written {
     }
 }
 
-type Result<T> = std::result::Result<T, ConfigError>;
-
-fn wrong<T>(text: impl Into<String>) -> Result<T> {
-    Err(ConfigError(text.into()))
-}
-
 pub(super) fn resolve(
     channel: ChannelConfig,
     written: Written,
@@ -174,20 +168,20 @@ fn check_name(name: &str) -> Result<()> {
     let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
     match (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_allowed) {
         true => Ok(()),
-        false => wrong("name: 1 to 64 of a-z, 0-9, _ and - are allowed"),
+        false => refuse("name: 1 to 64 of a-z, 0-9, _ and - are allowed"),
     }
 }
 
 fn check_semi_sync(standby: bool, is_shared: bool, relay: &RelayStoreOptions) -> Result<()> {
     if relay.sync != SyncPolicy::Transaction {
-        return wrong(
+        return refuse(
             "source.semi_sync requires [channel.relay] sync = \"transaction\": an acknowledgement \
              promises that the transaction is on disk",
         );
     }
     if standby || is_shared {
         let key = if standby { "standby" } else { "claims.engine" };
-        return wrong(format!(
+        return refuse(format!(
             "{key}: not together with source.semi_sync: a transaction that one daemon has acknowledged \
              would be missing on the disk of the one that takes over"
         ));
@@ -228,7 +222,7 @@ fn applier(channel: &ChannelConfig, is_shared: bool) -> ApplierOptions {
 fn copy(config: CopyConfig) -> Result<CopyConfig> {
     match config.lanes {
         1..=MAX_LANES => Ok(config),
-        lanes => wrong(format!("copy.lanes: {lanes} is not from 1 to {MAX_LANES}")),
+        lanes => refuse(format!("copy.lanes: {lanes} is not from 1 to {MAX_LANES}")),
     }
 }
 
@@ -236,13 +230,13 @@ fn archive(config: ArchiveConfig, is_alone: bool) -> Result<Option<ArchiveOption
     let Some(url) = config.url else {
         return match config.options.is_empty() {
             true => Ok(None),
-            false => wrong("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
+            false => refuse("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
         };
     };
     let location = ArchiveLocation { url, options: config.options };
     location.check().map_err(|error| ConfigError(format!("archive.url: {error}")))?;
     if config.interval.0 < ARCHIVE_INTERVAL_MIN {
-        return wrong("archive.interval: at least 1s, because each file is several requests");
+        return refuse("archive.interval: at least 1s, because each file is several requests");
     }
     Ok(Some(ArchiveOptions {
         location,
@@ -300,7 +294,7 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
         text => match DurationValue::parse(text) {
             Some(interval) => SyncPolicy::Interval(interval.0),
             None => {
-                return wrong(format!(
+                return refuse(format!(
                     "relay.sync: {text:?} is not \"transaction\", \"os\" or a duration like \"1s\""
                 ));
             }
@@ -325,7 +319,7 @@ fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions
     let discovers = config.discover == Discover::Group;
     let failover: Vec<_> = config.failover.into_iter().map(|a| (a.host, a.port)).collect();
     if config.socket.is_some() && (discovers || !failover.is_empty()) {
-        return wrong(
+        return refuse(
             "target.socket: not together with failover or discover, which need host and port",
         );
     }
@@ -354,7 +348,7 @@ fn target_gtids(applier: &ApplierConfig) -> Result<TargetGtids> {
         (Gtids::Own, _) => Ok(TargetGtids::Own),
         (Gtids::Mirror, _) => Ok(TargetGtids::Mirror),
         (Gtids::Source, Commit::OneToOne) => Ok(TargetGtids::Source),
-        (Gtids::Source, Commit::Grouped) => wrong(
+        (Gtids::Source, Commit::Grouped) => refuse(
             "applier.target_gtids: \"source\" needs commit = \"one-to-one\": a group has no GTID on \
              the source; for groups and the source's GTID set take \"mirror\"",
         ),
