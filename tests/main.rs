@@ -65,7 +65,7 @@ mod lag;
 mod lock_waits;
 #[path = "e2e/managed.rs"]
 mod managed;
-#[path = "e2e/mariadb.rs"]
+#[path = "e2e/mariadb/mod.rs"]
 mod mariadb;
 #[path = "e2e/memory.rs"]
 mod memory;
@@ -143,7 +143,7 @@ mod undone;
 mod until_control;
 #[path = "e2e/updated_again.rs"]
 mod updated_again;
-#[path = "e2e/values.rs"]
+#[path = "e2e/values/mod.rs"]
 mod values;
 #[path = "e2e/verify/mod.rs"]
 mod verify;

@@ -1,6 +1,8 @@
 //! The daemon as a separate process.
 
+mod admin_port;
 mod commands;
+mod drained;
 mod refusal;
 mod signals;
 
@@ -12,15 +14,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use csa_provider::binlog::GtidSet;
-use mysql_async::Conn;
-use mysql_async::prelude::Queryable;
-use serde_json::Value;
 use tempfile::TempDir;
 
 pub use commands::Said;
 
-use crate::{DaemonBuilder, Server, scratch, until_next_look};
+use crate::{DaemonBuilder, Server, scratch};
 
 /// How long a start, a stop or an expected exit may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -297,54 +295,6 @@ impl Daemon {
         running.child.try_wait().expect("asking how csa-daemon is")
     }
 
-    /// Returns a path on the admin port, for other programs.
-    #[must_use]
-    pub fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", guard(&self.builder).admin_port)
-    }
-
-    /// Returns the file with the token that the daemon makes at its start.
-    #[must_use]
-    pub fn token_path(&self) -> PathBuf {
-        self.state_dir().join(format!("admin-{}.token", guard(&self.builder).admin_port))
-    }
-
-    /// Returns the socket of its commands.
-    #[must_use]
-    pub fn socket_path(&self) -> PathBuf {
-        self.token_path().with_extension("sock")
-    }
-
-    /// The text of that file; empty where the test keeps its state elsewhere.
-    #[must_use]
-    pub fn own_token(&self) -> String {
-        fs::read_to_string(self.token_path()).unwrap_or_default().trim().to_owned()
-    }
-
-    /// Status code and body of a path on the admin port, asked for with its own token; `None` when it
-    /// does not answer.
-    #[must_use]
-    pub fn get(&self, path: &str) -> Option<(u16, String)> {
-        let ask = || {
-            let request = self.http.get(self.url(path));
-            request.header("authorization", format!("Bearer {}", self.own_token())).call()
-        };
-        // A daemon that was halted closes connections that the client has kept.
-        let mut response = ask().or_else(|_| ask()).ok()?;
-        let body = response.body_mut().read_to_string().ok()?;
-        Some((response.status().as_u16(), body))
-    }
-
-    /// PUT to the admin port, with its own token: code and body.
-    #[must_use]
-    pub fn put(&self, path: &str, body: &str) -> Option<(u16, String)> {
-        let request = self.http.put(self.url(path));
-        let request = request.header("authorization", format!("Bearer {}", self.own_token()));
-        let mut response = request.send(body).ok()?;
-        let body = response.body_mut().read_to_string().ok()?;
-        Some((response.status().as_u16(), body))
-    }
-
     /// Writes the configuration as it was set, for a running daemon.
     ///
     /// # Panics
@@ -352,36 +302,6 @@ impl Daemon {
     pub fn write_config(&self) {
         let text = guard(&self.builder).render(&self.state_dir().to_string_lossy());
         fs::write(self.config_path(), text).expect("writing the configuration");
-    }
-
-    /// Returns `/status`; `None` when the admin port does not answer.
-    #[must_use]
-    pub fn try_status(&self) -> Option<Value> {
-        let (code, body) = self.get("/status")?;
-        if code == 200 { serde_json::from_str(&body).ok() } else { None }
-    }
-
-    /// Returns `/status`.
-    ///
-    /// # Panics
-    /// With the log when the admin port does not answer.
-    #[track_caller]
-    #[must_use]
-    pub fn status(&self) -> Value {
-        self.try_status().unwrap_or_else(|| panic!("no /status\n{}", self.log_tail()))
-    }
-
-    /// Returns `/metrics`.
-    ///
-    /// # Panics
-    /// With the log when the admin port does not answer.
-    #[track_caller]
-    #[must_use]
-    pub fn metrics(&self) -> String {
-        match self.get("/metrics") {
-            Some((200, body)) => body,
-            other => panic!("no /metrics: {other:?}\n{}", self.log_tail()),
-        }
     }
 
     /// Returns the file that receives stdout and stderr.
@@ -405,86 +325,6 @@ impl Daemon {
         let tail = &lines[lines.len().saturating_sub(LOG_TAIL)..];
         format!("--- end of the daemon's log ---\n{}", tail.join("\n"))
     }
-
-    /// Waits until everything that the source has executed at the call is in the checkpoint of the
-    /// first channel. The target may be away in between.
-    ///
-    /// # Panics
-    /// With log and status after `deadline`, or when the daemon ends.
-    pub async fn wait_drained(&self, source: &Server, target: &Server, deadline: Duration) {
-        let channel = guard(&self.builder).channel_name();
-        self.wait_channel_drained(&channel, source, target, deadline).await;
-    }
-
-    /// [`Daemon::wait_drained`] for the channel named.
-    ///
-    /// # Panics
-    /// As there.
-    pub async fn wait_channel_drained(
-        &self,
-        channel: &str,
-        source: &Server,
-        target: &Server,
-        deadline: Duration,
-    ) {
-        let wanted = source.gtid_executed().await;
-        let started = Instant::now();
-        let mut conn = None;
-        let mut checkpoint = None;
-        loop {
-            match is_applied(&mut conn, target, channel, &wanted).await {
-                Ok((true, _)) => return,
-                Ok((false, at)) => checkpoint = at,
-                // The target or the table is not there (yet): use a new session next time.
-                Err(_) => conn = None,
-            }
-            let ended = if self.pid().is_some() { self.exited() } else { None };
-            if ended.is_some() || self.has_failed(channel) || started.elapsed() > deadline {
-                panic!(
-                    "channel {channel} not drained in {:?} (daemon: {})\nsource: {wanted}\n\
-                     checkpoint: {}\nstatus: {:#}\n{}",
-                    started.elapsed(),
-                    ended.map_or("running".into(), |status| status.to_string()),
-                    checkpoint.as_deref().unwrap_or("none"),
-                    self.try_status().unwrap_or_default(),
-                    self.log_tail()
-                );
-            }
-            tokio::time::sleep(until_next_look(started.elapsed())).await;
-        }
-    }
-}
-
-impl Daemon {
-    /// A failed channel applies nothing more.
-    fn has_failed(&self, channel: &str) -> bool {
-        let status = self.try_status().unwrap_or_default();
-        let channels = status["channels"].as_array().cloned().unwrap_or_default();
-        channels.iter().any(|view| view["channel_name"] == channel && view["state"] == "failed")
-    }
-}
-
-/// Returns true if the channel's checkpoint rows together cover `wanted`; and the rows.
-async fn is_applied(
-    conn: &mut Option<Conn>,
-    target: &Server,
-    channel: &str,
-    wanted: &str,
-) -> Result<(bool, Option<String>), mysql_async::Error> {
-    let mut session = match conn.take() {
-        Some(session) => session,
-        None => Conn::new(target.opts()).await?,
-    };
-    // Out of commit order only all rows together have the whole set.
-    let rows: Vec<String> = session
-        .exec("SELECT gtid_executed FROM csa.checkpoint WHERE channel = ?", (channel,))
-        .await?;
-    let executed = rows.join(",");
-    *conn = Some(session);
-    // Not every target can compute with GTID sets.
-    let set = |text: &str| text.parse::<GtidSet>().expect("a GTID set");
-    let applied = set(wanted).is_subset_of(&set(&executed));
-    Ok((applied && !rows.is_empty(), Some(executed)))
 }
 
 impl Drop for Daemon {

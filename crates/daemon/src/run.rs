@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
@@ -85,19 +86,7 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     for channel in daemon.channels() {
         channel.start().await;
     }
-    tokio::spawn(sample(Arc::clone(&daemon), stop.clone()));
-    let seen = Arc::clone(&daemon);
-    let watched = move || seen.channels().iter().filter_map(|one| one.watched()).collect();
-    tokio::spawn(notify::watch(watched, stop.clone()));
-    let comparisons = tokio::spawn(rounds::keep(Arc::clone(&daemon), stop.clone()));
-    tokio::spawn(keep_receiving(Arc::clone(&daemon), stop.clone()));
-    let measured = Arc::clone(&daemon);
-    let measure = move || {
-        measured.channels().iter().for_each(|channel| channel.measure_disk());
-        let look = |channel: &Arc<Supervisor>| (channel.view(), channel.is_taken());
-        measured.channels().iter().map(look).collect()
-    };
-    history::start(Arc::clone(&daemon.history), measure, stop.clone())?;
+    let comparisons = watch(&daemon, &stop)?;
     info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "started");
     wait_for_signal(&daemon, hangup, signals, &stop, &kill).await?;
     let mut failures = Vec::new();
@@ -123,6 +112,24 @@ async fn supervise(config: Config, path: &Path, log: LogFilter) -> Result<(), Fa
     }
     info!("stopped");
     if failures.is_empty() { Ok(()) } else { Err(Failure::Runtime(failures.join("; "))) }
+}
+
+/// Begins all that looks at channels while they run; returns the task that compares them.
+fn watch(daemon: &Arc<Daemon>, stop: &CancellationToken) -> Result<JoinHandle<()>, Failure> {
+    tokio::spawn(sample(Arc::clone(daemon), stop.clone()));
+    let seen = Arc::clone(daemon);
+    let watched = move || seen.channels().iter().filter_map(|one| one.watched()).collect();
+    tokio::spawn(notify::watch(watched, stop.clone()));
+    let comparisons = tokio::spawn(rounds::keep(Arc::clone(daemon), stop.clone()));
+    tokio::spawn(keep_receiving(Arc::clone(daemon), stop.clone()));
+    let measured = Arc::clone(daemon);
+    let measure = move || {
+        measured.channels().iter().for_each(|channel| channel.measure_disk());
+        let look = |channel: &Arc<Supervisor>| (channel.view(), channel.is_taken());
+        measured.channels().iter().map(look).collect()
+    };
+    history::start(Arc::clone(&daemon.history), measure, stop.clone())?;
+    Ok(comparisons)
 }
 
 /// Checks every channel; returns false where a stop comes first.

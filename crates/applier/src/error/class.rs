@@ -1,5 +1,5 @@
 //! The consequence of an error for the channel. The table of server errors is csa_provider's
-//! (link/server_errors.rs); here it meets the place where the error arose.
+//! (link/server_errors); here it meets the place where the error arose.
 
 use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::server::link::{About, Consequence, LinkError, Rule, rule_of};

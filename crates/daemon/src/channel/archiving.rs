@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use csa_applier::StartFrom;
 use csa_provider::binlog::GtidSet;
-use csa_provider::seams::SystemChance;
 use csa_provider::source::{Foreign, Known, PreflightError, SourceFacts, preflight};
 use csa_relaystore::disk;
 use csa_relaystore::opening::{RelayContents, RelayStore};
@@ -74,8 +73,7 @@ impl Channel {
             if begun.elapsed() >= OVERCOME {
                 failures.restart();
             }
-            let pause = failures.jittered(0.75..1.25, &SystemChance);
-            if !self.waits_to_try_again(&error, pause, stop).await {
+            if !self.waits_to_try_again(&error, &mut failures, stop).await {
                 return Ok(ON_REQUEST);
             }
         }

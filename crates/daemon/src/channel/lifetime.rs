@@ -4,8 +4,8 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use csa_applier::{StartFrom, TargetGtids};
-use csa_provider::seams::SystemChance;
+use csa_applier::{Converging, StartFrom, TargetGtids};
+use csa_provider::seams::{Backoff, SystemChance};
 use csa_scheduler::until::Until;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +37,13 @@ pub(super) struct Channel {
     pub(super) reception: Arc<Reception>,
     /// The looks of the daemon's own start, which its first start of the channel does not repeat.
     pub(super) kept: Arc<KeptPreflight>,
+}
+
+/// The state of a run that outlives its pipelines.
+struct Run {
+    taking: Taking,
+    check: CopyCheck,
+    failures: Backoff,
 }
 
 impl Channel {
@@ -94,113 +101,136 @@ impl Channel {
         // run first.
         let Some(identity) = self.claimed(stop).await else { return Ok(ON_REQUEST.to_owned()) };
         let start = self.settings.start_from.clone();
-        let mut taking =
+        let taking =
             Taking { identity, start, was_held: false, has_warned: false, has_copied: false };
-        let mut check = CopyCheck::default();
-        let mut failures = failed();
+        let mut run = Run { taking, check: CopyCheck::default(), failures: failed() };
         loop {
-            let Some(pipeline) = self.opened(stop, &mut taking).await else {
+            let Some(pipeline) = self.opened(stop, &mut run.taking).await else {
                 return Ok(ON_REQUEST.to_owned());
             };
             // It has a checkpoint: a start as if for the first time would repeat history, or pass over some.
-            taking.was_held = true;
-            if mem::take(&mut taking.has_copied) {
-                check.begin(&self.settings, &self.watch, Scope::default());
+            run.taking.was_held = true;
+            if mem::take(&mut run.taking.has_copied) {
+                run.check.begin(&self.settings, &self.watch, Scope::default());
             }
             let begun = Instant::now();
-            let ended = Box::pin(pipeline.run(stop, kill)).await;
-            if let Err(error) = &ended
-                && self.settings.applier.standby
-                && error.is_fenced()
-            {
-                warn!(%error, "standing by");
-                continue;
-            }
-            if let Err(error) = &ended
-                && error.may_pass()
-            {
-                if begun.elapsed() >= OVERCOME {
-                    failures.restart();
+            let end = match Box::pin(pipeline.run(stop, kill)).await {
+                Ok(end) => end,
+                Err(error) if self.settings.applier.standby && error.is_fenced() => {
+                    warn!(%error, "standing by");
+                    continue;
                 }
-                let pause = failures.jittered(0.75..1.25, &SystemChance);
-                if !self.waits_to_try_again(error, pause, stop).await {
-                    return Ok(ON_REQUEST.to_owned());
-                }
-                self.begin_from_target(&mut taking);
-                continue;
-            }
-            match ended? {
-                PipelineEnd::Stopped => return Ok(ON_REQUEST.to_owned()),
-                PipelineEnd::UntilMoved => {
-                    info!("until was moved; continuing")
-                }
-                PipelineEnd::UntilReached { until, already } => {
-                    let why = until_reached(&until, already);
-                    info!("{why}");
-                    return Ok(why);
-                }
-                PipelineEnd::Converged(converging) => {
-                    let complete = first_copy::complete(&self.settings, &self.watch, &converging);
-                    // May be dropped anywhere, because it is repeated at the next start. The target finishes an
-                    // index that it builds, and the repetition waits for that.
-                    let completed = tokio::select! {
-                        completed = complete => completed,
-                        () = stop.cancelled() => return Ok(ON_REQUEST.to_owned()),
-                    };
-                    match completed {
-                        Ok(true) => {
-                            let copied = first_copy::copied_tables(&self.settings, &converging)?;
-                            check.begin(&self.settings, &self.watch, copied);
-                        }
-                        Ok(false) => {}
-                        // The next pipeline leads here again.
-                        Err(error) => {
-                            let pause = failures.jittered(0.75..1.25, &SystemChance);
-                            if !self.waits_to_try_again(&error, pause, stop).await {
-                                return Ok(ON_REQUEST.to_owned());
-                            }
-                        }
+                Err(error) if error.may_pass() => {
+                    if begun.elapsed() >= OVERCOME {
+                        run.failures.restart();
                     }
-                }
-                PipelineEnd::LacksTables(converging) => {
-                    let pause = failures.jittered(0.75..1.25, &SystemChance);
-                    let made = tokio::select! {
-                        made = first_copy::make_missing(&self.settings, &converging) => made,
-                        () = stop.cancelled() => return Ok(ON_REQUEST.to_owned()),
-                    };
-                    if let Err(error) = made
-                        && !self.waits_to_try_again(&error, pause, stop).await
-                    {
+                    if !self.waits_to_try_again(&error, &mut run.failures, stop).await {
                         return Ok(ON_REQUEST.to_owned());
                     }
+                    self.begin_from_target(&mut run.taking);
+                    continue;
                 }
-                PipelineEnd::TargetOlder(error) => {
-                    error!(
-                        %error,
-                        "starting again from what the target has; the rest is applied once more"
-                    );
-                    self.watch.came_back_older(&error);
-                    self.begin_from_target(&mut taking);
-                    // An address may lead to another server at each attempt (a proxy, a failover).
-                    tokio::select! {
-                        () = tokio::time::sleep(self.settings.applier.connect_retry) => {}
-                        () = stop.cancelled() => {}
-                    }
-                }
-                PipelineEnd::NotWhole(error) => {
-                    info!(%error, "beginning again after the checkpoint");
-                }
-                PipelineEnd::ReceptionReturns => {
-                    info!("the source serves again; reception begins again");
-                }
-                PipelineEnd::RelayDamaged { error, transaction } => {
-                    error!(
-                        %error,
-                        "cutting the relay store there and fetching the rest from the source again"
-                    );
-                    self.reception.discard(&self.settings, transaction).await?;
-                }
+                Err(error) => return Err(error),
+            };
+            if let Some(why) = Box::pin(self.follow(end, &mut run, stop)).await? {
+                return Ok(why);
             }
+        }
+    }
+
+    /// Does what the end of a pipeline asks for; returns why the channel stops, unless another pipeline follows.
+    async fn follow(
+        &self,
+        end: PipelineEnd,
+        run: &mut Run,
+        stop: &CancellationToken,
+    ) -> Result<Option<String>, ChannelError> {
+        let goes_on = match end {
+            PipelineEnd::Stopped => false,
+            PipelineEnd::UntilMoved => {
+                info!("until was moved; continuing");
+                true
+            }
+            PipelineEnd::UntilReached { until, already } => {
+                let why = until_reached(&until, already);
+                info!("{why}");
+                return Ok(Some(why));
+            }
+            PipelineEnd::Converged(converging) => self.complete(&converging, run, stop).await?,
+            PipelineEnd::LacksTables(converging) => self.make_missing(&converging, run, stop).await,
+            PipelineEnd::TargetOlder(error) => {
+                error!(
+                    %error,
+                    "starting again from what the target has; the rest is applied once more"
+                );
+                self.watch.came_back_older(&error);
+                self.begin_from_target(&mut run.taking);
+                // An address may lead to another server at each attempt (a proxy, a failover).
+                tokio::select! {
+                    () = tokio::time::sleep(self.settings.applier.connect_retry) => {}
+                    () = stop.cancelled() => {}
+                }
+                true
+            }
+            PipelineEnd::NotWhole(error) => {
+                info!(%error, "beginning again after the checkpoint");
+                true
+            }
+            PipelineEnd::ReceptionReturns => {
+                info!("the source serves again; reception begins again");
+                true
+            }
+            PipelineEnd::RelayDamaged { error, transaction } => {
+                error!(
+                    %error,
+                    "cutting the relay store there and fetching the rest from the source again"
+                );
+                self.reception.discard(&self.settings, transaction).await?;
+                true
+            }
+        };
+        Ok((!goes_on).then(|| ON_REQUEST.to_owned()))
+    }
+
+    /// Completes a copy in chunks, and begins to compare it. The next pipeline leads here again if that fails. Returns
+    /// false when stopped.
+    async fn complete(
+        &self,
+        converging: &Converging,
+        run: &mut Run,
+        stop: &CancellationToken,
+    ) -> Result<bool, ChannelError> {
+        // May be dropped anywhere, because it is repeated at the next start. The target finishes an
+        // index that it builds, and the repetition waits for that.
+        let completed = tokio::select! {
+            completed = first_copy::complete(&self.settings, &self.watch, converging) => completed,
+            () = stop.cancelled() => return Ok(false),
+        };
+        match completed {
+            Ok(true) => {
+                let copied = first_copy::copied_tables(&self.settings, converging)?;
+                run.check.begin(&self.settings, &self.watch, copied);
+                Ok(true)
+            }
+            Ok(false) => Ok(true),
+            Err(error) => Ok(self.waits_to_try_again(&error, &mut run.failures, stop).await),
+        }
+    }
+
+    /// Makes tables that a copy dropped before it was interrupted. Returns false when stopped.
+    async fn make_missing(
+        &self,
+        converging: &Converging,
+        run: &mut Run,
+        stop: &CancellationToken,
+    ) -> bool {
+        let made = tokio::select! {
+            made = first_copy::make_missing(&self.settings, converging) => made,
+            () = stop.cancelled() => return false,
+        };
+        match made {
+            Ok(()) => true,
+            Err(error) => self.waits_to_try_again(&error, &mut run.failures, stop).await,
         }
     }
 
@@ -216,9 +246,10 @@ impl Channel {
     pub(super) async fn waits_to_try_again(
         &self,
         error: &ChannelError,
-        pause: Duration,
+        failures: &mut Backoff,
         stop: &CancellationToken,
     ) -> bool {
+        let pause = failures.jittered(0.75..1.25, &SystemChance);
         error!(%error, ?pause, "channel failed; trying again");
         self.watch.refused(error);
         self.watch.tries_again(pause);

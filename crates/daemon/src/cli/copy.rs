@@ -1,15 +1,15 @@
 //! `copy`: makes the empty target of a channel a copy of its source.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{Stderr, stderr};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::visible::one_line;
 use parking_lot::Mutex;
 
 use super::output::say;
+use super::screen::{Screen, bar};
 use super::verify::{chosen_with_target, reader};
 use crate::channel::forget_comparisons;
 use crate::cli::arguments::CopyArguments;
@@ -20,12 +20,6 @@ use crate::copy::{
 };
 use crate::host::{Failure, runtime};
 use crate::verify::{Replicated, abandoned_ended};
-
-/// Width of the bar, and of its line, in cells.
-const BAR: usize = 24;
-const WIDTH: usize = 79;
-/// Time between two lines where there is no terminal.
-const LINE: Duration = Duration::from_secs(10);
 
 /// Copies one channel, or all of the configuration one after the other.
 pub(crate) fn copy(
@@ -167,12 +161,9 @@ pub(super) struct CopyScreen {
     state: Mutex<CopyScreenState>,
 }
 
-#[derive(Default)]
 struct CopyScreenState {
+    screen: Screen<Stderr>,
     step: Option<CopyStep>,
-    shown: Option<Instant>,
-    /// Lines on the terminal.
-    drawn: usize,
 }
 
 impl CopyObserver for CopyScreen {
@@ -181,22 +172,10 @@ impl CopyObserver for CopyScreen {
             return;
         }
         let mut state = self.state.lock();
-        if std::io::stderr().is_terminal() {
-            erase(state.drawn);
-            let lines = lines(progress);
-            for line in &lines {
-                eprintln!("{:.WIDTH$}", one_line(line));
-            }
-            let _ = std::io::stderr().flush();
-            state.drawn = lines.len();
-            return;
-        }
-        let text = progress.to_string();
-        let is_new = state.step != Some(progress.step);
-        if is_new || state.shown.is_none_or(|shown| shown.elapsed() >= LINE) {
-            eprintln!("{}", one_line(&text));
-            state.step = Some(progress.step);
-            state.shown = Some(Instant::now());
+        let is_new = state.step.replace(progress.step) != Some(progress.step);
+        match state.screen.is_terminal {
+            true => state.screen.draw(&lines(progress)),
+            false => state.screen.line(&progress.to_string(), is_new),
         }
     }
 
@@ -206,18 +185,12 @@ impl CopyObserver for CopyScreen {
 
 impl CopyScreen {
     pub(super) fn new(is_quiet: bool) -> Self {
-        Self { is_quiet, state: Mutex::default() }
+        let state = CopyScreenState { screen: Screen::new(stderr()), step: None };
+        Self { is_quiet, state: Mutex::new(state) }
     }
 
     pub(super) fn clear(&self) {
-        erase(std::mem::take(&mut self.state.lock().drawn));
-    }
-}
-
-/// Takes the last lines from the terminal.
-fn erase(lines: usize) {
-    if lines > 0 {
-        eprint!("\x1b[{lines}A\x1b[J");
+        self.state.lock().screen.clear();
     }
 }
 
@@ -231,9 +204,4 @@ fn lines(progress: &CopyProgress) -> Vec<String> {
         format!("  {} {name}: {rows} of about {rows_estimated} rows", bar(table.share()))
     });
     std::iter::once(format!("{} {progress}", bar(progress.share()))).chain(tables).collect()
-}
-
-fn bar(share: f64) -> String {
-    let full = ((share * BAR as f64) as usize).min(BAR);
-    format!("[{}{}]", "#".repeat(full), "-".repeat(BAR - full))
 }

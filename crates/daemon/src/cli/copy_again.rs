@@ -36,14 +36,7 @@ pub(crate) fn copy_tables(
     let [settings] = channels.as_slice() else {
         return Err(Failure::Input("--table: name the channel with --channel".to_owned()));
     };
-    if arguments.range.is_some() && arguments.table.len() > 1 {
-        return Err(Failure::Input("--range: it is a range of one table".to_owned()));
-    }
-    let options = AgainOptions {
-        integers: arguments.range,
-        copy: CopyOptions { snapshot_bytes: 0, ..options(settings, arguments)? },
-        tables: arguments.table.iter().cloned().collect(),
-    };
+    let options = again(settings, arguments)?;
     let running =
         RunningChannel { client: Client::new(path, admin)?, channel: settings.name.clone() };
     let screen = CopyScreen::new(arguments.quiet);
@@ -82,6 +75,25 @@ pub(crate) fn copy_tables(
         );
         return Ok(());
     }
+    converges(&running, copied)
+}
+
+fn again(settings: &ChannelSettings, arguments: &CopyArguments) -> Result<AgainOptions, Failure> {
+    if arguments.range.is_some() && arguments.table.len() > 1 {
+        return Err(Failure::Input("--range: it is a range of one table".to_owned()));
+    }
+    Ok(AgainOptions {
+        integers: arguments.range,
+        copy: CopyOptions { snapshot_bytes: 0, ..options(settings, arguments)? },
+        tables: arguments.table.iter().cloned().collect(),
+    })
+}
+
+/// Waits until the tables are copies. Rows that the target has lost meanwhile are copied again.
+fn converges(
+    running: &RunningChannel,
+    copied: impl Fn() -> Result<u64, Failure>,
+) -> Result<(), Failure> {
     loop {
         match running.ends_copy()? {
             CopyEnd::Whole => say!(

@@ -24,6 +24,7 @@ mod page;
 mod pattern;
 mod relay;
 mod restore;
+mod screen;
 mod server_errors;
 mod several;
 mod standing;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::arguments::{Admin, MoveArguments, VerifyArguments};
+use super::arguments::{Admin, MoveAction, MoveArguments, VerifyArguments};
 use super::client::Client;
 use super::control;
 use super::move_guard;
@@ -76,15 +76,7 @@ pub(crate) fn move_applications(
     runtime.block_on(async {
         let towards = |direction| Mover::new(pair()?, &running, direction);
         if arguments.plan {
-            let mut mover = towards(Direction::CutOver)?;
-            let direction = match (action.cut_over || action.prepare, action.back) {
-                (true, _) => Direction::CutOver,
-                (_, true) => Direction::Back,
-                _ => mover.next_direction().await?,
-            };
-            // It has the locks.
-            drop(mover);
-            return towards(direction)?.plan().await;
+            return show_plan(action, towards).await;
         }
         match action {
             _ if action.prepare => {
@@ -93,12 +85,7 @@ pub(crate) fn move_applications(
             }
             _ if action.cut_over || action.back => {
                 let back = action.back.then_some(Direction::Back);
-                let mut mover = towards(back.unwrap_or(Direction::CutOver))?;
-                mover.stop_with(move_guard::stop_on_signal()?);
-                mover.begins_after(move_guard::number());
-                let ended = mover.go().await;
-                announce(&mover, &running).await;
-                ended
+                go(towards(back.unwrap_or(Direction::CutOver))?, &running).await
             }
             _ if action.finish => towards(Direction::CutOver)?.finish().await,
             _ if action.undo => {
@@ -117,12 +104,7 @@ pub(crate) fn move_applications(
     })?;
     let Some(number) = compare else { return Ok(()) };
     if !arguments.no_verify {
-        let admin = Admin { channel: Some(channel), ..admin.clone() };
-        verify(path, &admin, &VerifyArguments::whole()).map_err(|failure| match failure {
-            // The step ends as it does when a signal comes before the comparison.
-            Failure::Interrupted { text, .. } => Failure::Runtime(text),
-            failure => failure,
-        })?;
+        compare_all(path, Admin { channel: Some(channel), ..admin.clone() })?;
     }
     runtime.block_on(async {
         let mut mover = Mover::new(pair()?, &running, Direction::CutOver)?;
@@ -130,4 +112,37 @@ pub(crate) fn move_applications(
     })?;
     say!("next: csa-daemon move --plan, then csa-daemon move --cut-over");
     Ok(())
+}
+
+/// Shows the plan for the direction that the action names, else for what comes next.
+async fn show_plan<'a>(
+    action: MoveAction,
+    towards: impl Fn(Direction) -> Result<Mover<'a>, Failure>,
+) -> Result<(), Failure> {
+    let mut mover = towards(Direction::CutOver)?;
+    let direction = match (action.cut_over || action.prepare, action.back) {
+        (true, _) => Direction::CutOver,
+        (_, true) => Direction::Back,
+        _ => mover.next_direction().await?,
+    };
+    // It has the locks.
+    drop(mover);
+    towards(direction)?.plan().await
+}
+
+/// Moves the applications, and says how that ended.
+async fn go(mut mover: Mover<'_>, running: &RunningDaemon) -> Result<(), Failure> {
+    mover.stop_with(move_guard::stop_on_signal()?);
+    mover.begins_after(move_guard::number());
+    let ended = mover.go().await;
+    announce(&mover, running).await;
+    ended
+}
+
+fn compare_all(path: &Path, admin: Admin) -> Result<(), Failure> {
+    verify(path, &admin, &VerifyArguments::whole()).map_err(|failure| match failure {
+        // The step ends as it does when a signal comes before the comparison.
+        Failure::Interrupted { text, .. } => Failure::Runtime(text),
+        failure => failure,
+    })
 }

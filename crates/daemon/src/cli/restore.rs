@@ -1,8 +1,7 @@
 //! `restore`: its command line.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{Stdout, stdout};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use csa_applier::TargetOptions;
 use csa_provider::binlog::GtidSet;
@@ -11,16 +10,13 @@ use csa_scheduler::filter::FilterRules;
 
 use super::archive::{location, only};
 use super::output::say;
+use super::screen::Screen;
 use crate::archive::replay::RecordedPlace;
 use crate::cli::arguments::{RestoreArguments, RestoreEnd};
 use crate::config::{ChannelSettings, Config, written_rules};
 use crate::host::{Failure, StopSignals, counted, logging, runtime};
 use crate::observe::view::{ApplierView, ChannelState, ChannelView};
 use crate::restore::{self, Planned, Restored, Wanted};
-
-/// Time between two lines where there is no terminal.
-const LINE: Duration = Duration::from_secs(10);
-const WIDTH: usize = 79;
 
 /// Restores into the target of one channel.
 pub(crate) fn restore(
@@ -50,8 +46,13 @@ pub(crate) fn restore(
         let target = planned.settings.target.address();
         let again = again(&planned);
         let stop = StopSignals::listen()?.token();
-        let mut screen = RestoreScreen::new(arguments.quiet);
-        let restored = restore::restore(planned, stop, |view| screen.show(view)).await;
+        let mut screen = Screen::new(stdout());
+        let observe = |view: &ChannelView| {
+            if !arguments.quiet {
+                show(&mut screen, view);
+            }
+        };
+        let restored = restore::restore(planned, stop, observe).await;
         screen.clear();
         let restored = restored?;
         finished(&restored, &target);
@@ -214,37 +215,13 @@ fn left_out(applier: &ApplierView) -> Option<String> {
     (!counts.is_empty()).then(|| counts.join("; "))
 }
 
-/// One line that changes on a terminal; elsewhere a line now and then.
-struct RestoreScreen {
-    is_quiet: bool,
-    is_terminal: bool,
-    shown: Option<Instant>,
-}
-
-impl RestoreScreen {
-    fn new(is_quiet: bool) -> Self {
-        Self { is_quiet, is_terminal: std::io::stdout().is_terminal(), shown: None }
+fn show(screen: &mut Screen<Stdout>, view: &ChannelView) {
+    if view.state == ChannelState::Stopped {
+        return;
     }
-
-    fn show(&mut self, view: &ChannelView) {
-        if self.is_quiet || view.state == ChannelState::Stopped {
-            return;
-        }
-        let text = progress(view);
-        if self.is_terminal {
-            print!("\r{text:<WIDTH$.WIDTH$}");
-            drop(std::io::stdout().flush());
-            self.shown = Some(Instant::now());
-        } else if self.shown.is_none_or(|shown| shown.elapsed() >= LINE) {
-            say!("{text}");
-            self.shown = Some(Instant::now());
-        }
-    }
-
-    fn clear(&self) {
-        if self.is_terminal && self.shown.is_some() {
-            print!("\r{:WIDTH$}\r", "");
-        }
+    match screen.is_terminal {
+        true => screen.draw(&[progress(view)]),
+        false => screen.line(&progress(view), false),
     }
 }
 

@@ -22,11 +22,15 @@ mod verify;
 
 use std::path::PathBuf;
 
+use csa_applier::TlsOptions;
+use csa_provider::server::link::Password;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
+use super::error::ConfigError;
+use super::login::{self, Tls};
 use super::units::{Duration, Size};
 use crate::host::logging::LogFormat;
 
@@ -174,22 +178,6 @@ pub(super) struct ChannelConfig {
     pub(super) moving: MoveConfig,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Tls {
-    /// No TLS.
-    Disabled,
-    /// TLS if the server has it.
-    #[default]
-    Preferred,
-    /// TLS, with any certificate.
-    Required,
-    /// TLS, with a certificate of an authority in `tls_ca`.
-    VerifyCa,
-    /// The same, and the certificate must have the name of the host.
-    VerifyIdentity,
-}
-
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Address {
@@ -201,7 +189,7 @@ pub(super) struct Address {
     pub(super) port: u16,
 }
 
-/// The section of a server: its own keys, then those that source and target share.
+/// The section of a server: its own keys, then those that source and target share, and the login that they describe.
 macro_rules! server {
     ($name:ident, $side:literal, { $($own:tt)* }) => {
         #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -251,6 +239,22 @@ macro_rules! server {
             #[serde(default = "seconds::<30>")]
             #[schemars(extend("x-at-least" = "10ms"))]
             pub(super) connect_retry_max: Duration,
+        }
+
+        impl $name {
+            pub(super) fn login(&self) -> Result<(Password, TlsOptions), ConfigError> {
+                let keys = self.clone();
+                let tls = TlsOptions {
+                    mode: keys.tls.into(),
+                    ca: keys.tls_ca,
+                    cert: keys.tls_cert,
+                    key: keys.tls_key,
+                    public_key: login::public_key($side, keys.public_key_file, keys.get_public_key)?,
+                };
+                login::check_tls($side, &tls)?;
+                let (file, variable) = (keys.password_file, keys.password_env);
+                Ok((login::password($side, keys.password, file, variable)?, tls))
+            }
         }
     };
 }

@@ -13,6 +13,7 @@ mod declared_keys;
 mod error;
 mod files;
 mod keys;
+mod login;
 mod memory;
 mod moving;
 mod notify;

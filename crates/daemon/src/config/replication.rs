@@ -9,10 +9,8 @@ use csa_scheduler::until::Until;
 use toml::{Table, Value};
 
 use super::declared_keys::ApplierConfig;
-use super::error::ConfigError;
+use super::error::{ConfigError, Result};
 use crate::host::micros_of;
-
-type Result<T> = std::result::Result<T, ConfigError>;
 
 /// Returns the `replicate_*` keys.
 pub(super) fn filters(applier: &ApplierConfig) -> Result<FilterRules> {

@@ -4,25 +4,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use csa_applier::{
-    ApplierOptions, ExecMode, Executor, PublicKey, Route, RowImageColumns, StartFrom, Target,
-    TargetGtids, TargetOptions, TlsOptions,
+    ApplierOptions, ExecMode, Executor, Route, RowImageColumns, StartFrom, Target, TargetGtids,
+    TargetOptions,
 };
 use csa_provider::binlog::Uuid;
-use csa_provider::server::link::{Password, secret_text};
-use csa_provider::server::{Environment, TlsMode};
+use csa_provider::server::Environment;
 use csa_provider::source::{GroupDiscovery, SourceOptions};
 use csa_relaystore::disk::{RealFs, RelayStoreOptions, SyncPolicy};
 use csa_scheduler::filter::FilterRules;
 use csa_scheduler::group::GroupLimits;
 use csa_scheduler::until::Until;
-use secrecy::SecretString;
 
 use super::archive_only::{archives_only, no_target};
 use super::declared_keys::{
     ApplierConfig, ArchiveConfig, ChannelConfig, Commit, CopyConfig, DaemonConfig, Discover, Gtids,
-    Mode, Prefer, RelayConfig, RowImage, Rows, SourceConfig, TargetConfig, Tls,
+    Mode, Prefer, RelayConfig, RowImage, Rows, SourceConfig, TargetConfig,
 };
-use super::error::ConfigError;
+use super::error::{ConfigError, Result, refuse};
 use super::moving::{self, MoveSettings};
 use super::notify::{self, Notify};
 use super::replication;
@@ -111,12 +109,6 @@ impl std::fmt::Debug for Written {
     }
 }
 
-type Result<T> = std::result::Result<T, ConfigError>;
-
-fn wrong<T>(text: impl Into<String>) -> Result<T> {
-    Err(ConfigError(text.into()))
-}
-
 pub(super) fn resolve(
     channel: ChannelConfig,
     written: Written,
@@ -124,46 +116,24 @@ pub(super) fn resolve(
     warnings: &mut Vec<String>,
 ) -> Result<ChannelSettings> {
     let name = channel.name.clone();
-    let named_well =
-        name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b));
-    if name.is_empty() || name.len() > NAME_LEN_MAX || !named_well {
-        return wrong("name: 1 to 64 of a-z, 0-9, _ and - are allowed");
-    }
-    let (_, raised) = event_memory_limit(channel.applier.event_memory_limit);
-    warnings.extend(raised.map(|raised| format!("channel {name:?}: {raised}")));
-    warnings
-        .extend(readable_secrets(&channel).map(|warning| format!("channel {name:?}: {warning}")));
+    check_name(&name)?;
+    let mut said = Vec::from_iter(event_memory_limit(channel.applier.event_memory_limit).1);
+    said.extend(readable_secrets(&channel));
     let filters = replication::filters(&channel.applier)?;
-    warnings
-        .extend(replication::without_effect(&filters).map(|w| format!("channel {name:?}: {w}")));
-    let directory = daemon.state_dir.join(&name);
+    said.extend(replication::without_effect(&filters).map(str::to_owned));
+    let applier = applier(&channel, is_shared);
     let is_alone = archives_only(&written.0, is_shared)?;
     let archive = archive(channel.archive, is_alone)?;
     let relay = RelayStoreOptions {
         // Without a target the archive is the only reader, whose progress counts as the target's.
         archived: archive.is_some() && !is_alone,
-        ..relay(&channel.relay, directory.join("relay"))?
+        ..relay(&channel.relay, daemon.state_dir.join(&name).join("relay"))?
     };
-    if channel.source.semi_sync && relay.sync != SyncPolicy::Transaction {
-        return wrong(
-            "source.semi_sync requires [channel.relay] sync = \"transaction\": an acknowledgement \
-             promises that the transaction is on disk",
-        );
+    if channel.source.semi_sync {
+        check_semi_sync(channel.standby, is_shared, &relay)?;
     }
-    if channel.source.semi_sync && (channel.standby || is_shared) {
-        let key = if channel.standby { "standby" } else { "claims.engine" };
-        return wrong(format!(
-            "{key}: not together with source.semi_sync: a transaction that one daemon has acknowledged \
-             would be missing on the disk of the one that takes over"
-        ));
-    }
-    let (first, longest) = match &channel.target {
-        Some(target) => (target.connect_retry, target.connect_retry_max),
-        None => (channel.source.connect_retry, channel.source.connect_retry_max),
-    };
-    let mut unsafe_receiver = Vec::new();
-    let notify = notify::settings(channel.notify, &mut unsafe_receiver)?;
-    warnings.extend(unsafe_receiver.into_iter().map(|w| format!("channel {name:?}: {w}")));
+    let notify = notify::settings(channel.notify, &mut said)?;
+    warnings.extend(said.into_iter().map(|warning| format!("channel {name:?}: {warning}")));
     let source = source(channel.source)?;
     let target = match channel.target {
         Some(config) => target(config, &channel.applier)?,
@@ -172,29 +142,7 @@ pub(super) fn resolve(
     Ok(ChannelSettings {
         source,
         relay,
-        applier: ApplierOptions {
-            channel: name.clone(),
-            // A claim can be wrong for a while: the target's lock decides.
-            standby: channel.standby || is_shared,
-            // Until preflight, which takes what the target permits.
-            executor: Executor::RowImage,
-            statement_gtids: true,
-            preserve_commit_order: channel.applier.preserve_commit_order,
-            exec_mode: match channel.applier.exec_mode {
-                Mode::Strict => ExecMode::Strict,
-                Mode::Idempotent => ExecMode::Idempotent,
-            },
-            converging: None,
-            row_image: match channel.applier.row_image {
-                RowImage::Full => RowImageColumns::Full,
-                RowImage::Minimal => RowImageColumns::Minimal,
-            },
-            transaction_retries: channel.applier.transaction_retries,
-            connect_retry: first.0,
-            connect_retry_max: longest.0,
-            statement_bytes: ApplierOptions::STATEMENT_BYTES,
-            chance: Environment::default().chance,
-        },
+        applier,
         target: target.into(),
         limits: limits(channel.applier.commit),
         begin_early: Some(channel.applier.begin_early.0).filter(|&bytes| bytes > 0),
@@ -216,10 +164,65 @@ pub(super) fn resolve(
     })
 }
 
+fn check_name(name: &str) -> Result<()> {
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
+    match (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_allowed) {
+        true => Ok(()),
+        false => refuse("name: 1 to 64 of a-z, 0-9, _ and - are allowed"),
+    }
+}
+
+fn check_semi_sync(standby: bool, is_shared: bool, relay: &RelayStoreOptions) -> Result<()> {
+    if relay.sync != SyncPolicy::Transaction {
+        return refuse(
+            "source.semi_sync requires [channel.relay] sync = \"transaction\": an acknowledgement \
+             promises that the transaction is on disk",
+        );
+    }
+    if standby || is_shared {
+        let key = if standby { "standby" } else { "claims.engine" };
+        return refuse(format!(
+            "{key}: not together with source.semi_sync: a transaction that one daemon has acknowledged \
+             would be missing on the disk of the one that takes over"
+        ));
+    }
+    Ok(())
+}
+
+fn applier(channel: &ChannelConfig, is_shared: bool) -> ApplierOptions {
+    let (first, longest) = match &channel.target {
+        Some(target) => (target.connect_retry, target.connect_retry_max),
+        None => (channel.source.connect_retry, channel.source.connect_retry_max),
+    };
+    ApplierOptions {
+        channel: channel.name.clone(),
+        // A claim can be wrong for a while: the target's lock decides.
+        standby: channel.standby || is_shared,
+        // Until preflight, which takes what the target permits.
+        executor: Executor::RowImage,
+        statement_gtids: true,
+        preserve_commit_order: channel.applier.preserve_commit_order,
+        exec_mode: match channel.applier.exec_mode {
+            Mode::Strict => ExecMode::Strict,
+            Mode::Idempotent => ExecMode::Idempotent,
+        },
+        converging: None,
+        row_image: match channel.applier.row_image {
+            RowImage::Full => RowImageColumns::Full,
+            RowImage::Minimal => RowImageColumns::Minimal,
+        },
+        transaction_retries: channel.applier.transaction_retries,
+        connect_retry: first.0,
+        connect_retry_max: longest.0,
+        statement_bytes: ApplierOptions::STATEMENT_BYTES,
+        chance: Environment::default().chance,
+    }
+}
+
 fn copy(config: CopyConfig) -> Result<CopyConfig> {
     match config.lanes {
         1..=MAX_LANES => Ok(config),
-        lanes => wrong(format!("copy.lanes: {lanes} is not from 1 to {MAX_LANES}")),
+        lanes => refuse(format!("copy.lanes: {lanes} is not from 1 to {MAX_LANES}")),
     }
 }
 
@@ -227,13 +230,13 @@ fn archive(config: ArchiveConfig, is_alone: bool) -> Result<Option<ArchiveOption
     let Some(url) = config.url else {
         return match config.options.is_empty() {
             true => Ok(None),
-            false => wrong("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
+            false => refuse("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
         };
     };
     let location = ArchiveLocation { url, options: config.options };
     location.check().map_err(|error| ConfigError(format!("archive.url: {error}")))?;
     if config.interval.0 < ARCHIVE_INTERVAL_MIN {
-        return wrong("archive.interval: at least 1s, because each file is several requests");
+        return refuse("archive.interval: at least 1s, because each file is several requests");
     }
     Ok(Some(ArchiveOptions {
         location,
@@ -256,16 +259,9 @@ pub(crate) fn event_memory_limit(wanted: Size) -> (u64, Option<String>) {
 }
 
 fn source(config: SourceConfig) -> Result<SourceOptions> {
-    let tls = TlsOptions {
-        mode: tls_mode(config.tls),
-        ca: config.tls_ca,
-        cert: config.tls_cert,
-        key: config.tls_key,
-        public_key: public_key("source", config.public_key_file, config.get_public_key)?,
-    };
-    check_tls("source", &tls)?;
+    let (password, tls) = config.login()?;
     Ok(SourceOptions {
-        password: password("source", config.password, config.password_file, config.password_env)?,
+        password,
         host: config.host,
         port: config.port,
         user: config.user,
@@ -298,7 +294,7 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
         text => match DurationValue::parse(text) {
             Some(interval) => SyncPolicy::Interval(interval.0),
             None => {
-                return wrong(format!(
+                return refuse(format!(
                     "relay.sync: {text:?} is not \"transaction\", \"os\" or a duration like \"1s\""
                 ));
             }
@@ -319,23 +315,16 @@ fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> 
 }
 
 fn target(config: TargetConfig, applier: &ApplierConfig) -> Result<TargetOptions> {
-    let tls = TlsOptions {
-        mode: tls_mode(config.tls),
-        ca: config.tls_ca,
-        cert: config.tls_cert,
-        key: config.tls_key,
-        public_key: public_key("target", config.public_key_file, config.get_public_key)?,
-    };
-    check_tls("target", &tls)?;
+    let (password, tls) = config.login()?;
     let discovers = config.discover == Discover::Group;
     let failover: Vec<_> = config.failover.into_iter().map(|a| (a.host, a.port)).collect();
     if config.socket.is_some() && (discovers || !failover.is_empty()) {
-        return wrong(
+        return refuse(
             "target.socket: not together with failover or discover, which need host and port",
         );
     }
     Ok(TargetOptions {
-        password: password("target", config.password, config.password_file, config.password_env)?,
+        password,
         host: config.host,
         port: config.port,
         socket: config.socket,
@@ -359,7 +348,7 @@ fn target_gtids(applier: &ApplierConfig) -> Result<TargetGtids> {
         (Gtids::Own, _) => Ok(TargetGtids::Own),
         (Gtids::Mirror, _) => Ok(TargetGtids::Mirror),
         (Gtids::Source, Commit::OneToOne) => Ok(TargetGtids::Source),
-        (Gtids::Source, Commit::Grouped) => wrong(
+        (Gtids::Source, Commit::Grouped) => refuse(
             "applier.target_gtids: \"source\" needs commit = \"one-to-one\": a group has no GTID on \
              the source; for groups and the source's GTID set take \"mirror\"",
         ),
@@ -389,58 +378,6 @@ fn limits(commit: Commit) -> GroupLimits {
     match commit {
         Commit::Grouped => limits,
         Commit::OneToOne => GroupLimits { transactions: 1, ..limits },
-    }
-}
-
-fn tls_mode(tls: Tls) -> TlsMode {
-    match tls {
-        Tls::Disabled => TlsMode::Disabled,
-        Tls::Preferred => TlsMode::Preferred,
-        Tls::Required => TlsMode::Required,
-        Tls::VerifyCa => TlsMode::VerifyCa,
-        Tls::VerifyIdentity => TlsMode::VerifyIdentity,
-    }
-}
-
-fn check_tls(side: &str, tls: &TlsOptions) -> Result<()> {
-    if tls.mode.verifies() && tls.ca.is_none() {
-        return wrong(format!("{side}.tls: a mode that verifies needs tls_ca"));
-    }
-    if tls.cert.is_some() != tls.key.is_some() {
-        return wrong(format!("{side}: tls_cert and tls_key go together"));
-    }
-    Ok(())
-}
-
-/// Like native replication: off unless requested.
-fn public_key(side: &str, file: Option<PathBuf>, get: bool) -> Result<PublicKey> {
-    match (file, get) {
-        (Some(_), true) => wrong(format!("{side}: public_key_file or get_public_key, not both")),
-        (Some(file), false) => Ok(PublicKey::Pinned(file)),
-        (None, true) => Ok(PublicKey::Asked),
-        (None, false) => Ok(PublicKey::None),
-    }
-}
-
-fn password(
-    side: &str,
-    literal: Option<SecretString>,
-    file: Option<PathBuf>,
-    env: Option<String>,
-) -> Result<Password> {
-    match (literal, file, env) {
-        (Some(password), None, None) => Ok(password.into()),
-        (None, Some(path), None) => Password::in_file(&path).map_err(|error| {
-            ConfigError(format!("{side}.password_file: {}: {error}", path.display()))
-        }),
-        (None, None, Some(name)) => match std::env::var(&name) {
-            Ok(text) => Ok(secret_text(&text).into()),
-            Err(_) => wrong(format!("{side}.password_env: the environment has no {name}")),
-        },
-        (None, None, None) => {
-            wrong(format!("{side}: password_file, password_env or password is missing"))
-        }
-        _ => wrong(format!("{side}: one of password_file, password_env and password, not several")),
     }
 }
 

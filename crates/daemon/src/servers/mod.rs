@@ -9,6 +9,7 @@
 mod account_limits;
 mod between;
 mod catalogue;
+mod channel_state;
 mod check_session;
 pub(crate) mod copy_privileges;
 mod host;
@@ -30,21 +31,18 @@ mod versions;
 use std::net::IpAddr;
 
 use csa_applier::{
-    Executor, OfSource, PROGRESS_ROW, TargetGtids, TargetOptions, executor_for, lock_name,
-    logged_again, requirements,
+    Executor, OfSource, TargetGtids, TargetOptions, executor_for, logged_again, requirements,
 };
-use csa_provider::binlog::GtidSet;
-use csa_provider::server::ask::Ask as _;
 use csa_provider::server::facts;
 use csa_provider::server::group::Membership;
 use csa_provider::server::{Finding, Level, Place, ServerFacts, Vendor};
 use csa_provider::source;
-use csa_provider::sql_text::quote;
 
 use crate::verify::{ListedTables, Scope, Side, TableSelection, missing_select};
 
 use catalogue::Catalogue;
-use check_session::{CheckSession, QueryError, Unusable};
+use channel_state::{TargetKnowledge, channel_state, taken};
+use check_session::{CheckSession, Unusable};
 pub(crate) use managed::Profiles;
 pub(crate) use options::CheckOptions;
 use position::Position;
@@ -79,18 +77,6 @@ impl Answering {
         }
         Err(last)
     }
-}
-
-/// The target's knowledge of the channel.
-#[derive(Debug, Default)]
-struct TargetKnowledge {
-    checkpoint: Option<GtidSet>,
-    /// The connection there that holds the channel's lock.
-    held_by: Option<String>,
-    /// The target's `gtid_executed` was its checkpoint when the channel last ran.
-    was_source: bool,
-    /// Tables of a copy that was begun and not finished.
-    copied_in_part: usize,
 }
 
 /// Runs all checks; `selection` is the channel's `replicate_*`.
@@ -270,72 +256,23 @@ fn on_target(
     found.push(host::clock(Side::Target, target.clock));
 }
 
-async fn channel_state(
-    session: &mut CheckSession,
-    channel: &str,
-) -> Result<TargetKnowledge, QueryError> {
-    /// No such schema, no such table, or none that this account sees.
-    const NO_TABLE: [u16; 4] = [1049, 1146, 1044, 1142];
-    let held = format!("SELECT IS_USED_LOCK({})", quote(&lock_name(channel)));
-    let held_by = session.value(&held).await?;
-    let columns = "gtid_executed, worker";
-    let rows = format!("SELECT {columns} FROM csa.checkpoint WHERE channel={}", quote(channel));
-    let (mut checkpoint, mut was_source) = (None, false);
-    match session.rows(&rows).await {
-        Ok(rows) => {
-            for row in rows {
-                let mut row = row.into_iter().map(Option::unwrap_or_default);
-                let (text, worker) = (row.next().unwrap_or_default(), row.next());
-                let executed =
-                    text.parse().map_err(|error| session.unreadable("csa.checkpoint", error))?;
-                checkpoint.get_or_insert_with(GtidSet::new).union(&executed);
-                was_source |= worker == Some(PROGRESS_ROW.to_string());
-            }
-        }
-        Err(refusal) if refusal.code.is_some_and(|code| NO_TABLE.contains(&code)) => {}
-        Err(refusal) => return Err(refusal),
-    }
-    let noted = format!("SELECT table_name FROM csa.copy WHERE channel={}", quote(channel));
-    let copied_in_part = match session.rows(&noted).await {
-        Ok(rows) => rows.len(),
-        Err(refusal) if refusal.code.is_some_and(|code| NO_TABLE.contains(&code)) => 0,
-        Err(refusal) => return Err(refusal),
-    };
-    Ok(TargetKnowledge { checkpoint, held_by, was_source, copied_in_part })
+/// The tables of both servers.
+struct BothCatalogues {
+    of_source: Catalogue,
+    of_target: Catalogue,
+    /// The account that read the source sees every table there.
+    sees_source: bool,
+    /// The reason why something was not read.
+    unread: Option<String>,
 }
 
-fn taken(state: &TargetKnowledge, options: &CheckOptions) -> Finding {
-    const CHECK: &str = "target.channel";
-    if state.checkpoint.is_none() && state.held_by.is_none() && state.copied_in_part > 0 {
-        let text = format!("a copy of {} tables was begun and not finished", state.copied_in_part);
-        if options.copies_first {
-            return Finding::warning(CHECK, format!("{text}; the next start makes it again"));
-        }
-        let copy = format!("csa-daemon copy --channel {}", options.channel);
-        return Finding::error(CHECK, text).fix(Place::Operator, copy);
-    }
-    match (&state.held_by, &state.checkpoint) {
-        (Some(connection), _) => Finding::warning(
-            CHECK,
-            format!(
-                "a daemon has the channel (connection {connection} there); another can't start"
-            ),
-        ),
-        (None, Some(_)) => Finding::ok(CHECK, "it has a checkpoint, and no daemon has it"),
-        (None, None) => Finding::ok(CHECK, "it has no checkpoint yet"),
-    }
-}
-
-/// Checks positions and tables.
-async fn on_both(
+/// Reads the tables of both servers, and once more what the source has executed.
+async fn catalogues(
     source: &mut Answering,
     target: &mut Answering,
-    state: &TargetKnowledge,
     options: &CheckOptions,
-    selection: &dyn TableSelection,
     found: &mut Vec<Finding>,
-) {
-    let Some(chosen) = &options.target else { return };
+) -> BothCatalogues {
     let mut reader = None;
     if let Some(servers) = &options.source_reader {
         match Answering::first(Side::Source, servers).await {
@@ -371,6 +308,47 @@ async fn on_both(
         Ok(executed) => source.server.facts.gtid_executed = executed,
         Err(refusal) => unread = Some(refusal.text),
     }
+    BothCatalogues { of_source, of_target, sees_source, unread }
+}
+
+fn position<'a>(
+    source: &'a ServerFacts,
+    target: &'a ServerFacts,
+    state: &TargetKnowledge,
+    options: &CheckOptions,
+    has_tables: bool,
+) -> Position<'a> {
+    // Tables of an unfinished copy are in nobody's way.
+    let is_copied_again = options.copies_first && state.copied_in_part > 0;
+    let as_source = |chosen: &TargetOptions| chosen.gtids == TargetGtids::Source;
+    Position {
+        source_uuid: source.text("server_uuid"),
+        target_uuids: ["server_uuid", "group_replication_group_name"]
+            .map(|name| target.text(name))
+            .to_vec(),
+        executed: source.gtid_executed.clone(),
+        purged: source.gtid_purged.clone(),
+        target_executed: target.gtid_executed.clone(),
+        checkpoint: state.checkpoint.clone(),
+        target_has_tables: has_tables && !is_copied_again,
+        target_adds_gtids: target.version.vendor() == Vendor::MySql,
+        copies_first: options.copies_first,
+        as_source: options.target.as_ref().is_some_and(as_source),
+    }
+}
+
+/// Checks positions and tables.
+async fn on_both(
+    source: &mut Answering,
+    target: &mut Answering,
+    state: &TargetKnowledge,
+    options: &CheckOptions,
+    selection: &dyn TableSelection,
+    found: &mut Vec<Finding>,
+) {
+    let Some(chosen) = &options.target else { return };
+    let BothCatalogues { of_source, of_target, sees_source, unread } =
+        catalogues(source, target, options, found).await;
     let (source, target) = (&source.server.facts, &target.server.facts);
     let listed = ListedTables {
         source: &of_source.listed(),
@@ -385,22 +363,7 @@ async fn on_both(
         true => !of_target.tables.is_empty(),
         false => pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
     };
-    // Tables of an unfinished copy are in nobody's way.
-    let is_copied_again = options.copies_first && state.copied_in_part > 0;
-    let position = Position {
-        source_uuid: source.text("server_uuid"),
-        target_uuids: ["server_uuid", "group_replication_group_name"]
-            .map(|name| target.text(name))
-            .to_vec(),
-        executed: source.gtid_executed.clone(),
-        purged: source.gtid_purged.clone(),
-        target_executed: target.gtid_executed.clone(),
-        checkpoint: state.checkpoint.clone(),
-        target_has_tables: has_tables && !is_copied_again,
-        target_adds_gtids: target.version.vendor() == Vendor::MySql,
-        copies_first: options.copies_first,
-        as_source: chosen.gtids == TargetGtids::Source,
-    };
+    let position = position(source, target, state, options, has_tables);
     found.extend(position.findings(&options.start_from));
     let begins_with_copy = options.copies_first && state.checkpoint.is_none();
     if begins_with_copy {

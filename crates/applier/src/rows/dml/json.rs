@@ -99,26 +99,8 @@ fn push_expression(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), Strin
             push_quoted(text, out);
             Ok(())
         }
-        JsonValue::Array(elements) => {
-            out.extend_from_slice(b"JSON_ARRAY(");
-            for (index, element) in elements.iter().enumerate() {
-                push_comma(index, out);
-                push_expression(element, out)?;
-            }
-            out.push(b')');
-            Ok(())
-        }
-        JsonValue::Object(members) => {
-            out.extend_from_slice(b"JSON_OBJECT(");
-            for (index, (name, member)) in members.iter().enumerate() {
-                push_comma(index, out);
-                push_quoted(name, out);
-                out.push(b',');
-                push_expression(member, out)?;
-            }
-            out.push(b')');
-            Ok(())
-        }
+        JsonValue::Array(elements) => return push_array(elements, out),
+        JsonValue::Object(members) => return push_object(members, out),
         JsonValue::Decimal(digits) => {
             let scale = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len());
             let precision = digits.bytes().filter(u8::is_ascii_digit).count();
@@ -150,15 +132,37 @@ fn push_expression(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<(), Strin
                 &STRING => format!("BINARY({})", bytes.len()),
                 _ => return Err(lacks_sql(value.kind())),
             };
-            let push_array = |out: &mut Vec<u8>| {
+            let push_bytes = |out: &mut Vec<u8>| {
                 out.extend_from_slice(b"JSON_ARRAY(");
                 push_binary(bytes, out);
                 out.push(b')');
             };
-            push_typed(&column_type, push_array, out);
+            push_typed(&column_type, push_bytes, out);
             Ok(())
         }
     };
+    Ok(())
+}
+
+fn push_array(elements: &[JsonValue<'_>], out: &mut Vec<u8>) -> Result<(), String> {
+    out.extend_from_slice(b"JSON_ARRAY(");
+    for (index, element) in elements.iter().enumerate() {
+        push_comma(index, out);
+        push_expression(element, out)?;
+    }
+    out.push(b')');
+    Ok(())
+}
+
+fn push_object(members: &[(&[u8], JsonValue<'_>)], out: &mut Vec<u8>) -> Result<(), String> {
+    out.extend_from_slice(b"JSON_OBJECT(");
+    for (index, (name, member)) in members.iter().enumerate() {
+        push_comma(index, out);
+        push_quoted(name, out);
+        out.push(b',');
+        push_expression(member, out)?;
+    }
+    out.push(b')');
     Ok(())
 }
 

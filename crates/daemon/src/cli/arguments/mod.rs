@@ -22,7 +22,7 @@ pub(crate) use controller::ControllerArguments;
 pub(crate) use copy::CopyArguments;
 pub(crate) use durations::end_after;
 use durations::{duration, seconds_or_duration};
-pub(crate) use moving::MoveArguments;
+pub(crate) use moving::{MoveAction, MoveArguments};
 pub(crate) use verify::VerifyArguments;
 
 /// Returns the names of settings that `set` changes, and what their values mean.

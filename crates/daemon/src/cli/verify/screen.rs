@@ -1,46 +1,45 @@
 //! The progress of a comparison on a terminal, and its finished tables.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{Stderr, stderr};
 use std::time::{Duration, Instant};
 
 use crate::verify::{Activity, TableReport, VerifyEvent, VerifyProgress, VerifyReport};
+use csa_provider::server::visible::one_line;
 use parking_lot::Mutex;
 
 use crate::cli::output::say;
+use crate::cli::screen::{Screen, bar};
 
-/// Width of the bar, and of its line, in cells.
-const BAR: usize = 24;
-const WIDTH: usize = 79;
-/// Time between two updates of it.
+/// Time between two updates of the bar.
 const REDRAW: Duration = Duration::from_millis(100);
 
 /// A bar on a terminal, else a line for each table. Finished tables are kept in case the run fails.
 pub(super) struct VerifyScreen {
     /// Standard output is for something else.
     is_taken: bool,
-    is_terminal: bool,
     state: Mutex<VerifyScreenState>,
 }
 
-#[derive(Default)]
 struct VerifyScreenState {
+    screen: Screen<Stderr>,
     finished: Vec<TableReport>,
-    drawn: Option<Instant>,
     /// The table under comparison, and the time at which that began.
     current: Option<(String, Instant)>,
 }
 
 impl VerifyScreen {
     pub(super) fn new(is_taken: bool) -> Self {
-        Self { is_taken, is_terminal: std::io::stderr().is_terminal(), state: Mutex::default() }
+        let screen = Screen::new(stderr());
+        let state = VerifyScreenState { screen, finished: Vec::new(), current: None };
+        Self { is_taken, state: Mutex::new(state) }
     }
 
     pub(super) fn show(&self, event: &VerifyEvent<'_>) {
         let mut state = self.state.lock();
         match event {
             VerifyEvent::Table(table) => {
-                self.clear(&mut state);
-                match (self.is_taken, self.is_terminal) {
+                state.screen.clear();
+                match (self.is_taken, state.screen.is_terminal) {
                     (false, _) => say!("{table}"),
                     (true, false) => eprintln!("{table}"),
                     (true, true) => {}
@@ -48,13 +47,11 @@ impl VerifyScreen {
                 state.finished.push((*table).clone());
             }
             VerifyEvent::Resumed(progress) => {
-                self.clear(&mut state);
+                state.screen.clear();
                 eprintln!(
-                    "{}",
-                    csa_provider::server::visible::one_line(&format!(
-                        "{}: resuming after {} rows that were compared before the interruption",
-                        progress.table, progress.rows
-                    ))
+                    "{}: resuming after {} rows that were compared before the interruption",
+                    one_line(&progress.table),
+                    progress.rows
                 );
             }
             VerifyEvent::Saved(_) => {}
@@ -65,31 +62,17 @@ impl VerifyScreen {
                 };
                 let elapsed = began.elapsed();
                 state.current = Some((progress.table.clone(), began));
-                let is_due = state.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW);
-                if self.is_terminal && is_due {
-                    eprint!(
-                        "\r{:<WIDTH$}",
-                        csa_provider::server::visible::one_line(&line(progress, elapsed))
-                    );
-                    let _ = std::io::stderr().flush();
-                    state.drawn = Some(Instant::now());
+                if state.screen.is_terminal && state.screen.rested(REDRAW) {
+                    state.screen.draw(&[line(progress, elapsed)]);
                 }
             }
-        }
-    }
-
-    fn clear(&self, state: &mut VerifyScreenState) {
-        if state.drawn.take().is_some() {
-            eprint!("\r{:<WIDTH$}\r", "");
         }
     }
 
     /// Returns the finished tables.
     pub(super) fn finish(self, channel: &str) -> VerifyReport {
         let mut state = self.state.into_inner();
-        if state.drawn.take().is_some() {
-            eprint!("\r{:<WIDTH$}\r", "");
-        }
+        state.screen.clear();
         let channel = channel.to_owned();
         VerifyReport { channel, tables: state.finished, ..VerifyReport::default() }
     }
@@ -100,7 +83,6 @@ impl VerifyScreen {
 fn line(progress: &VerifyProgress, elapsed: Duration) -> String {
     let share = progress.rows as f64 / progress.rows_estimated.max(progress.rows).max(1) as f64;
     let done = (progress.tables_done as f64 + share) / progress.tables.max(1) as f64;
-    let full = ((done * BAR as f64) as usize).min(BAR);
     let activity = match progress.activity {
         Activity::Comparing => {
             let rate = progress.rows as f64 / elapsed.as_secs_f64();
@@ -116,20 +98,19 @@ fn line(progress: &VerifyProgress, elapsed: Duration) -> String {
         Activity::Rechecking { rows } => format!("reading {rows} rows again"),
         Activity::WaitingForLag => "waiting for the target to catch up".to_owned(),
     };
-    let text = format!(
-        "[{}{}] {:>2}/{} {}: {activity}",
-        "#".repeat(full),
-        "-".repeat(BAR - full),
+    format!(
+        "{} {:>2}/{} {}: {activity}",
+        bar(done),
         progress.tables_done,
         progress.tables,
         progress.table
-    );
-    text.chars().take(WIDTH).collect()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::screen::fitted;
 
     #[test]
     fn the_bar_shows_tables_and_rows_and_fits_a_line() {
@@ -154,6 +135,6 @@ mod tests {
         assert!(line(&progress, Duration::ZERO).starts_with("[######------"));
         progress.table = "n".repeat(200);
         progress.activity = Activity::Rechecking { rows: 3 };
-        assert_eq!(line(&progress, Duration::ZERO).chars().count(), WIDTH);
+        assert_eq!(fitted(&line(&progress, Duration::ZERO)).chars().count(), 79);
     }
 }

@@ -6,10 +6,9 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use csa_relaystore::disk::make_private;
-use serde_json::{Map, Value};
 use tracing::warn;
 
-use super::incidents::{INCIDENTS, Incident};
+use super::incidents::Incident;
 use crate::host::replaced_file::replace;
 
 /// Far more than the incidents that are kept: a longer file is not ours.
@@ -65,7 +64,7 @@ impl IncidentFile {
 fn read(path: &Path) -> io::Result<Vec<Incident>> {
     let text = text(path)?;
     let (mut incidents, mut errors) = (Vec::new(), Vec::new());
-    for line in lines(&text) {
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         match serde_json::from_slice(line) {
             Ok(incident) => incidents.push(incident),
             Err(error) => errors.push(error),
@@ -89,31 +88,13 @@ fn text(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
-}
-
-/// Returns true for a line that another version can read, and this one can't.
-fn is_of_another_version(line: &[u8]) -> bool {
-    serde_json::from_slice::<Incident>(line).is_err()
-        && serde_json::from_slice::<Map<String, Value>>(line).is_ok()
-}
-
 /// Replaces the file as a whole, so that a crash leaves the old one or the new one. It is not synced: a power
-/// loss may cost what it says, and no channel waits for a disk because of it. Lines of another version stay, for the
-/// time when that version runs again: the last of them, as many as a list may have. They come first, and must not displace
-/// what follows from the part of the file that is read.
+/// loss may cost what it says, and no channel waits for a disk because of it. Lines that this version can't read are gone.
 pub(super) fn write<'a>(
     path: &Path,
     incidents: impl Iterator<Item = &'a Incident>,
 ) -> io::Result<()> {
-    let before = text(path).unwrap_or_default();
-    let others: Vec<_> = lines(&before).filter(|line| is_of_another_version(line)).collect();
     let mut text = Vec::new();
-    for line in &others[others.len().saturating_sub(INCIDENTS)..] {
-        text.extend_from_slice(line);
-        text.push(b'\n');
-    }
     for incident in incidents {
         serde_json::to_writer(&mut text, incident)?;
         text.push(b'\n');
@@ -167,36 +148,6 @@ mod tests {
             fs::write(&path, damage).expect("written");
             assert_eq!(file.read(), [], "{damage:?}");
         }
-    }
-
-    #[test]
-    fn lines_of_another_version_stay() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("incidents.jsonl");
-        let later = r#"{"state":"future","detail":"why","began":1}"#;
-        fs::write(&path, format!("{later}\n{{\"cut off\n")).expect("written");
-        for began in [2, 3] {
-            write(&path, [incident(began)].iter()).expect("written");
-            let kept = fs::read_to_string(&path).expect("text");
-            assert_eq!(kept.lines().next(), Some(later));
-            assert_eq!(kept.lines().count(), 2, "{kept}");
-            assert_eq!(read(&path).expect("readable"), [incident(began)]);
-        }
-    }
-
-    #[test]
-    fn the_last_lines_of_another_version_stay() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("incidents.jsonl");
-        let later =
-            |began: usize| format!(r#"{{"state":"future","detail":"why","began":{began}}}"#);
-        let all: Vec<String> = (0..INCIDENTS + 5).map(later).collect();
-        fs::write(&path, all.join("\n")).expect("written");
-        write(&path, [incident(2)].iter()).expect("written");
-        let kept = fs::read_to_string(&path).expect("text");
-        assert_eq!(kept.lines().count(), INCIDENTS + 1);
-        assert_eq!(kept.lines().next(), Some(later(5).as_str()));
-        assert_eq!(read(&path).expect("readable"), [incident(2)]);
     }
 
     #[test]

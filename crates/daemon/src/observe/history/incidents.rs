@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::observe::view::{ChannelState, ChannelView};
 
 /// The oldest are dropped.
-pub(super) const INCIDENTS: usize = 200;
+const INCIDENTS: usize = 200;
 /// A shorter absence is seen at every start, while connections are made.
 const SECONDS_MIN: u64 = 2;
 /// A state that returns sooner continues its incident: a link that flaps fills no list.

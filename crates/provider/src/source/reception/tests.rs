@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use std::time::Duration;
 
 use super::*;
-use crate::binlog::event::{ChecksumAlgorithm, EventHeader, RawEvent};
+use crate::binlog::event::{ChecksumAlgorithm, RawEvent};
 use crate::binlog::gtid::{Gtid, Tag, Uuid};
 use crate::source::assembler::Placement;
 use crate::source::connection::fake_source::{FakeSource, SERVER_UUID, options};
@@ -18,7 +18,9 @@ use crate::source::status::SourceView;
 use crate::test_util::{event, event_bytes, format_description, gtid_event, query_event};
 
 mod addresses;
+mod flags;
 mod history;
+mod idle;
 mod looks;
 mod overlap;
 mod semi_sync;
@@ -336,141 +338,6 @@ async fn a_source_that_gives_up_is_not_asked_again() {
             assert!(text.contains(words), "{words:?} is missing in {text}");
         }
         assert!(!status.view().connected);
-    }
-}
-
-#[tokio::test]
-async fn heartbeats_are_counted_and_not_stored() {
-    let bench = Bench::start(options()).await;
-    let (mut source, _) = bench.dump().await;
-    for _ in 0..3 {
-        let bytes = event_bytes(EventType::HEARTBEAT, &[b'b'; 13], ChecksumAlgorithm::Crc32);
-        source.event(&bytes).await;
-    }
-    bench.eventually("three heartbeats", |view| view.heartbeats_total == 3).await;
-    assert!(bench.status.view().last_heartbeat.is_some());
-    bench.stop().await;
-}
-
-/// Heartbeats also come while a source skips transactions that were received.
-#[tokio::test]
-async fn a_source_is_idle_when_it_has_sent_what_it_had_and_says_so() {
-    const HOUR: i64 = 3_600_000_000;
-    for clock_ahead in [0, HOUR, -HOUR] {
-        let bench = Bench::start(options()).await;
-        let mut source = bench.connection().await;
-        source.clock_ahead = clock_ahead;
-        source.executed = format!("{}-2", gtid(1));
-        source.accept_login().await;
-        source.accept_dump("CRC32").await;
-        let heartbeat = event_bytes(EventType::HEARTBEAT, &[b'b'; 13], ChecksumAlgorithm::Crc32);
-        source.event(&heartbeat).await;
-        bench.eventually("a heartbeat", |view| view.heartbeats_total == 1).await;
-        let view = bench.status.view();
-        assert!(!view.idle, "there is more to come");
-        assert!((view.clock.estimate() - clock_ahead).abs() < 1_000_000, "{:?}", view.clock);
-        for gno in 1..=2 {
-            send_transaction(&mut source, gno).await;
-            bench.eventually("a transaction", |view| view.transactions_total == gno).await;
-            assert!(!bench.status.view().idle, "nothing was said of that");
-        }
-        source.event(&heartbeat).await;
-        bench.eventually("it has nothing more", |view| view.idle).await;
-        send_begin(&mut source, 3).await;
-        bench.eventually("a transaction arrives", |view| view.queueing.is_some()).await;
-        let view = bench.status.view();
-        assert!(!view.idle && view.queueing_since.is_some());
-        bench.stop().await;
-    }
-    // A source that has nothing else is idle from the start.
-    let bench = Bench::start(options()).await;
-    let _source = bench.dump().await;
-    bench.eventually("a link", |view| view.connected && view.idle).await;
-    bench.stop().await;
-}
-
-#[tokio::test]
-async fn a_clock_whose_answers_came_late_is_asked_again_beside_the_dump() {
-    const HOUR: i64 = 3_600_000_000;
-    let bench = Bench::start(options()).await;
-    let mut source = bench.connection().await;
-    source.clock_ahead = HOUR;
-    source.clock_after = Duration::from_millis(400);
-    source.accept_login().await;
-    source.accept_dump("CRC32").await;
-    bench.eventually("a link", |view| view.connected).await;
-    let wide = bench.status.view().clock;
-    assert!(wide.uncertainty() >= 400_000 && wide.most() >= HOUR, "{wide:?}");
-    // It asks while events arrive, and again after a connection that fails.
-    drop(bench.connection().await);
-    let mut second = bench.connection().await;
-    second.clock_ahead = HOUR;
-    second.accept_login().await;
-    send_transaction(&mut source, 1).await;
-    bench.eventually("a transaction", |view| view.transactions_total == 1).await;
-    assert_eq!(bench.status.view().clock, wide);
-    second.accept_clock_questions(3).await;
-    bench.eventually("it is known", |view| view.clock != wide).await;
-    let known = bench.status.view().clock;
-    assert!(known.uncertainty() < wide.uncertainty() && known.most() >= HOUR, "{known:?}");
-    bench.stop().await;
-}
-
-/// Returns an event with a flag set and the checksum that goes with it.
-fn flagged(event_type: EventType, flags: u16) -> Vec<u8> {
-    let mut bytes = event(event_type, b"whatever").bytes().to_vec();
-    let at = EventHeader::FLAGS_OFFSET;
-    bytes[at..at + 2].copy_from_slice(&flags.to_le_bytes());
-    let covered = bytes.len() - 4;
-    let checksum = crc32fast::hash(&bytes[..covered]);
-    bytes[covered..].copy_from_slice(&checksum.to_le_bytes());
-    bytes
-}
-
-#[tokio::test]
-async fn events_that_mean_nothing_to_a_replica_are_passed_over_wherever_they_stand() {
-    let bench = Bench::start(options()).await;
-    let (mut source, _) = bench.dump().await;
-    let ignorable = EventHeader::FLAG_IGNORABLE;
-    let passed_over = [
-        flagged(EventType(99), ignorable),
-        flagged(EventType(43), ignorable | EventHeader::FLAG_ARTIFICIAL),
-        flagged(EventType::IGNORABLE, ignorable),
-        flagged(EventType::TRANSACTION_CONTEXT, 0),
-        flagged(EventType::VIEW_CHANGE, ignorable),
-    ];
-    for gno in 1..=2 {
-        for bytes in &passed_over {
-            source.event(bytes).await;
-        }
-        source.event(gtid_event(&gtid(gno), 1).bytes()).await;
-        for bytes in &passed_over {
-            source.event(bytes).await;
-        }
-        source.event(query_event("db", "BEGIN").bytes()).await;
-        for bytes in &passed_over {
-            source.event(bytes).await;
-        }
-        source.event(event(EventType::XID, &[0; 8]).bytes()).await;
-    }
-    bench.eventually("both transactions", |view| view.transactions_total == 2).await;
-    assert_eq!(bench.status.view().passed_over_events_total, 30);
-    assert_eq!(bench.sink.received(), GtidSet::from_iter([gtid(1), gtid(2)]));
-    let stored = [EventType::FORMAT_DESCRIPTION, EventType::QUERY, EventType::QUERY];
-    assert_eq!(bench.sink.0.lock().events, stored);
-    // The flag alone decides about unknown types, and about nothing else.
-    source.event(&flagged(EventType(99), EventHeader::FLAG_ARTIFICIAL)).await;
-    let text = bench.failure().await.to_string();
-    assert!(text.contains("event type 99") && text.contains("090909:2"), "{text}");
-}
-
-#[tokio::test]
-async fn known_events_count_whatever_their_flags_say() {
-    for event_type in [EventType::INCIDENT, EventType::INTVAR, EventType::WRITE_ROWS] {
-        let bench = Bench::start(options()).await;
-        let (mut source, _) = bench.dump().await;
-        source.event(&flagged(event_type, EventHeader::FLAG_IGNORABLE)).await;
-        bench.failure().await;
     }
 }
 
