@@ -1,5 +1,6 @@
 //! Collects what is known of a channel while it runs; [`super::describe`] makes the view of it.
 
+mod copy;
 mod intake;
 
 use std::sync::Arc;
@@ -27,10 +28,9 @@ use super::start_steps::{StartStep, StartSteps};
 use super::target_watch::TargetWatch;
 use crate::archive::upload::ArchiveStatus;
 use crate::config::ChannelSettings;
-use crate::copy::{CopyProgress, CopyStep};
 use crate::host::rfc3339;
 use crate::observe::progress::{CollectedProgress, Moment};
-use crate::observe::view::{ChannelView, CopyCheckView};
+use crate::observe::view::ChannelView;
 
 /// Shared by everything that runs in a channel; cheap to clone.
 #[derive(Debug, Clone)]
@@ -223,40 +223,6 @@ impl Watch {
     /// The pipeline has ended; its totals stay.
     pub(super) fn detach(&self) {
         self.shared.inner.lock().progress.detach();
-    }
-
-    /// The source is being copied.
-    pub(super) fn copying(&self, progress: &CopyProgress) {
-        let mut inner = self.shared.inner.lock();
-        inner.stage.enter(Phase::Copying, &format!("copying the source: {progress}"));
-        inner.copy.copying(progress);
-    }
-
-    /// A copy is compared with the source from now on; returns the number of the comparison.
-    pub(super) fn copy_check_begins(&self) -> u64 {
-        self.shared.inner.lock().copy.check_begins()
-    }
-
-    /// The comparison of a copy has a result.
-    pub(super) fn copy_check_ends(&self, number: u64, check: CopyCheckView) {
-        self.shared.inner.lock().copy.check_ends(number, check);
-    }
-
-    /// Returns the tables that are known to differ since they were copied.
-    pub(super) fn copy_differing(&self) -> Vec<String> {
-        let inner = self.shared.inner.lock();
-        inner.copy.check().map(|check| check.differing.clone()).unwrap_or_default()
-    }
-
-    /// See [`CopyWatch::check_given_up`].
-    pub(super) fn copy_check_given_up(&self, number: u64, text: &str) -> bool {
-        self.shared.inner.lock().copy.check_given_up(number, text)
-    }
-
-    /// The channel does what follows the rows of a copy.
-    pub(super) fn copy_step(&self, step: CopyStep) {
-        let progress = self.shared.inner.lock().copy.at_step(step);
-        self.copying(&progress);
     }
 
     pub(super) fn waiting_for_source(&self, why: &str) {
