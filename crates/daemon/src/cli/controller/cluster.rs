@@ -58,6 +58,13 @@ impl Cluster {
         Ok(Self { agent, base, token: account.join("token"), namespace })
     }
 
+    /// Returns a server without TLS.
+    #[cfg(test)]
+    pub(super) fn of_test(address: &str, token: PathBuf) -> Self {
+        let (agent, base) = (crate::host::agent(None), format!("http://{address}"));
+        Self { agent, base, token, namespace: "default".to_owned() }
+    }
+
     /// Returns the path of an object of the pod's namespace.
     pub(super) fn path(&self, group: &str, rest: &str) -> String {
         format!("/{group}/namespaces/{}/{rest}", self.namespace)

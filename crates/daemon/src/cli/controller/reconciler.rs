@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
 use super::cluster::{Cluster, ClusterError};
-use super::folder::Folder;
+use super::folder::{ChannelFiles, Folder, Wanted};
 use super::resource::{GROUP, List, PLURAL, Reference, Resource, VERSION};
 use super::resource_status::ObservedResource;
 use crate::cli::arguments::{Admin, ControllerArguments};
@@ -55,6 +55,8 @@ struct SeenResources {
     list: List,
     /// The problems by the name of the resource.
     problems: BTreeMap<String, String>,
+    /// Why the daemon has an earlier main file.
+    main: Result<(), String>,
 }
 
 impl Controller {
@@ -75,6 +77,9 @@ impl Controller {
     pub(super) fn write_files(&mut self) -> Result<(), Failure> {
         let seen = self.adopt().map_err(Failure::Runtime)?;
         info!(channels = seen.list.items.len() - seen.problems.len(), "files written");
+        if let Err(why) = seen.main {
+            error!("{why}");
+        }
         Ok(())
     }
 
@@ -105,46 +110,65 @@ impl Controller {
         }
         // Only now: a daemon that does not answer is reported as pending.
         view?;
+        seen.main?;
         self.wait(&seen.list)
     }
 
     /// Leaves the daemon's files as the main file and the resources say.
     fn adopt(&mut self) -> Result<SeenResources, String> {
         let on_disk = |error: std::io::Error| format!("the daemon's files: {error}");
-        let main = std::fs::read_to_string(&self.main)
-            .map_err(|error| format!("{}: {error}", self.main.display()))?;
-        self.folder.accepts(&main, None)?;
         let list: List =
             self.cluster.get(&resources_in(&self.cluster)).map_err(|why| why.to_string())?;
-        let mut problems = BTreeMap::new();
+        let mut wanted = Wanted::new();
         let mut secrets = BTreeMap::new();
         let mut used = BTreeSet::new();
+        for resource in &list.items {
+            let file = resource.file(|secret| self.secret(secret, &mut secrets, &mut used));
+            wanted.insert(resource.metadata.name.clone(), file);
+        }
+        let (main, files, is_own) = self.fitting(&mut wanted)?;
         let mut is_changed =
             self.folder.put(&self.folder.main(), main.as_bytes()).map_err(on_disk)?;
-        for resource in &list.items {
-            let name = &resource.metadata.name;
-            let file = resource.file(|secret| self.secret(secret, &mut secrets, &mut used));
-            let accepted = file.and_then(|text| {
-                self.folder.accepts(&main, Some((name, &text)))?;
-                self.folder.put(&self.folder.channel(name), text.as_bytes()).map_err(on_disk)
-            });
-            match accepted {
-                Ok(changed) => is_changed |= changed,
-                Err(why) => drop(problems.insert(name.clone(), why)),
-            }
+        for (name, text) in files {
+            let file = self.folder.channel(&name);
+            is_changed |= self.folder.put(&file, text.as_bytes()).map_err(on_disk)?;
         }
         for name in self.folder.channels().map_err(on_disk)? {
-            if list.items.iter().all(|resource| resource.metadata.name != name) {
+            if !wanted.contains_key(&name) {
                 self.folder.remove_channel(&name).map_err(on_disk)?;
                 is_changed = true;
             }
         }
+        let problem = |(name, file): (String, Result<String, _>)| Some((name, file.err()?));
+        let problems: BTreeMap<_, _> = wanted.into_iter().filter_map(problem).collect();
         if problems.is_empty() {
             // A file before a mistake may still use others.
             self.folder.keep_secrets(&used).map_err(on_disk)?;
         }
         self.is_stale |= is_changed;
-        Ok(SeenResources { list, problems })
+        Ok(SeenResources { list, problems, main: is_own })
+    }
+
+    /// Returns the operator's main file with the channels' files. If a file that stays does not fit it, the main file stays
+    /// too, and the third part says why. A daemon with the new one would refuse all channels.
+    fn fitting(
+        &self,
+        wanted: &mut Wanted,
+    ) -> Result<(String, ChannelFiles, Result<(), String>), String> {
+        let mut fit = |main: String| {
+            let files = self.folder.fitting(&main, wanted)?;
+            Ok::<_, String>((main, files))
+        };
+        let own = std::fs::read_to_string(&self.main)
+            .map_err(|error| format!("{}: {error}", self.main.display()));
+        let why = match own.and_then(&mut fit) {
+            Ok((main, files)) => return Ok((main, files, Ok(()))),
+            Err(why) => format!("the main file is not adopted: {why}"),
+        };
+        // A pod that starts has none.
+        let last = std::fs::read_to_string(self.folder.main()).map_err(|_| why.clone())?;
+        let (main, files) = fit(last).map_err(|_| why.clone())?;
+        Ok((main, files, Err(why)))
     }
 
     /// Returns the file with a secret.
@@ -242,3 +266,6 @@ fn group() -> String {
 fn resources_in(cluster: &Cluster) -> String {
     cluster.path(&group(), PLURAL)
 }
+
+#[cfg(test)]
+mod tests;
