@@ -55,6 +55,8 @@ struct SeenResources {
     list: List,
     /// The problems by the name of the resource.
     problems: BTreeMap<String, String>,
+    /// The files of secrets that they name.
+    used: BTreeSet<String>,
     /// Why the daemon has an earlier main file.
     main: Result<(), String>,
 }
@@ -104,7 +106,7 @@ impl Controller {
         let seen = self.adopt()?;
         let client =
             Client::new(&self.folder.main(), &self.admin).map_err(|error| error.to_string());
-        let view = client.and_then(|client| self.reload(&client));
+        let view = client.and_then(|client| self.reload(&client, &seen));
         for resource in &seen.list.items {
             self.report(resource, &seen.problems, &view)?;
         }
@@ -141,12 +143,8 @@ impl Controller {
         }
         let problem = |(name, file): (String, Result<String, _>)| Some((name, file.err()?));
         let problems: BTreeMap<_, _> = wanted.into_iter().filter_map(problem).collect();
-        if problems.is_empty() {
-            // A file before a mistake may still use others.
-            self.folder.keep_secrets(&used).map_err(on_disk)?;
-        }
         self.is_stale |= is_changed;
-        Ok(SeenResources { list, problems, main: is_own })
+        Ok(SeenResources { list, problems, used, main: is_own })
     }
 
     /// Returns the operator's main file with the channels' files. If a file that stays does not fit it, the main file stays
@@ -201,7 +199,7 @@ impl Controller {
     }
 
     /// The daemon's status, after it has read files that changed.
-    fn reload(&mut self, client: &Client) -> Result<StatusView, String> {
+    fn reload(&mut self, client: &Client, seen: &SeenResources) -> Result<StatusView, String> {
         if self.is_stale {
             let how = json!({ "restart": true });
             let done: ReloadView =
@@ -211,6 +209,11 @@ impl Controller {
                 warn!(?pending, "needs a restart of the daemon");
             }
             self.is_stale = false;
+            // Others may still be in use: by the file before a mistake, and by a channel that was not restarted.
+            let is_adopted = done.pending.iter().all(|pending| pending.channel_name.is_none());
+            if is_adopted && seen.problems.is_empty() {
+                self.folder.keep_secrets(&seen.used).map_err(|error| error.to_string())?;
+            }
         }
         client.get("/status").map_err(|error| error.to_string())
     }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::Config;
+use crate::observe::view::PendingView;
 
 const MAIN: &str = "[daemon]\nallow_no_channels = true\n";
 const RESOURCES: &str = "/apis/csa-daemon.internal/v1alpha1/namespaces/default/replicationchannels";
@@ -69,6 +70,23 @@ impl World {
         let data = json!({ "repl": value, "csa": value });
         let secret = json!({ "metadata": { "resourceVersion": version }, "data": data });
         self.answer(SECRET, 200, secret);
+    }
+
+    fn reload(&self, answer: &ReloadView) {
+        self.answer("POST /api/v1/reload", 200, json!(answer));
+        let daemon = json!({
+            "version": "1", "pid": 1, "uptime_seconds": 1, "log_filter": "info", "shows_values": false,
+        });
+        self.answer("GET /api/v1/status", 200, json!({ "daemon": daemon, "channels": [] }));
+    }
+
+    /// Returns the names of the files with secrets.
+    fn secrets(&self) -> Vec<String> {
+        let files = std::fs::read_dir(self.controller.folder.secrets()).expect("readable");
+        let name =
+            |file: std::fs::DirEntry| file.file_name().into_string().expect("a name of letters");
+        let names: BTreeSet<String> = files.map(|file| name(file.expect("readable"))).collect();
+        names.into_iter().collect()
     }
 
     /// Returns the names of the channels with which the daemon would start.
@@ -162,4 +180,25 @@ fn resources_are_adopted_beside_a_wrong_main_file() {
     let mut starting = World::new("[daemon");
     starting.resources(&[]);
     assert!(starting.controller.adopt().is_err(), "there is no file before it");
+}
+
+#[test]
+fn the_file_of_a_secret_stays_until_no_channel_uses_it() {
+    let mut world = World::new(MAIN);
+    world.resources(&[resource("shop", json!({}))]);
+    world.controller.adopt().expect("adopted");
+    assert_eq!(world.secrets(), ["mysql.csa.7", "mysql.repl.7"]);
+    world.secret("8", "dHdv");
+    world.controller.step().expect_err("the daemon does not reload");
+    let all = ["mysql.csa.7", "mysql.csa.8", "mysql.repl.7", "mysql.repl.8"];
+    assert_eq!(world.secrets(), all);
+    // An operator has stopped its channel, which still receives with the files of its start.
+    let pending = PendingView { channel_name: Some("shop".to_owned()), ..PendingView::default() };
+    world.reload(&ReloadView { pending: vec![pending], ..ReloadView::default() });
+    world.controller.step().expect("reported");
+    assert_eq!(world.secrets(), all);
+    world.reload(&ReloadView::default());
+    world.controller.is_stale = true;
+    world.controller.step().expect("reported");
+    assert_eq!(world.secrets(), ["mysql.csa.8", "mysql.repl.8"]);
 }
