@@ -158,6 +158,21 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
 }
 
 #[test]
+fn the_controller_reaches_the_daemon_without_a_token() {
+    let Some(helm) = kubernetes_tool("helm") else { return };
+    let chart = render(&helm, &["--set", "controller.enabled=true"]);
+    let pod = by_kind(&chart).into_iter().find(|(kind, _)| kind == "StatefulSet");
+    let pod = pod.expect("a StatefulSet").1["spec"]["template"]["spec"].clone();
+    let named = |list: &Value, name: &str| {
+        let items = list.as_array().expect("a list");
+        items.iter().find(|item| item["name"] == name).cloned().expect(name)
+    };
+    let controller = named(&pod["containers"], "controller");
+    let state = named(&controller["volumeMounts"], "relay");
+    assert_eq!(state["mountPath"], "/var/lib/csa-daemon", "the socket is in it");
+}
+
+#[test]
 fn a_release_with_another_name_is_scraped_under_the_job_of_the_alerts() {
     let Some(helm) = kubernetes_tool("helm") else { return };
     let chart = render_as(&helm, "shop", &["--set", "serviceMonitor.enabled=true"]);
