@@ -37,11 +37,17 @@ struct Trust {
 
 /// A request that was not answered as expected.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ClusterError {
-    #[error("{0}")]
-    Missing(String),
-    #[error("{0}")]
-    Other(String),
+#[error("{why}")]
+pub(super) struct ClusterError {
+    /// The answer, if there was one.
+    pub(super) status: Option<u16>,
+    why: String,
+}
+
+impl ClusterError {
+    fn new(why: String) -> Self {
+        Self { status: None, why }
+    }
 }
 
 impl Cluster {
@@ -105,9 +111,9 @@ impl Cluster {
         let answer = self.headers(self.agent().get(uri))?.call();
         let body = self.accepted(path, answer)?.into_body();
         for line in BufReader::new(body.into_with_config().limit(u64::MAX).reader()).lines() {
-            let line = line.map_err(|error| ClusterError::Other(format!("{path}: {error}")))?;
+            let line = line.map_err(|error| ClusterError::new(format!("{path}: {error}")))?;
             let change = serde_json::from_str(&line)
-                .map_err(|error| ClusterError::Other(format!("{path}: {error}")))?;
+                .map_err(|error| ClusterError::new(format!("{path}: {error}")))?;
             if is_enough(&change) {
                 break;
             }
@@ -130,7 +136,7 @@ impl Cluster {
     /// The token is read each time, because the kubelet renews it.
     fn headers<B>(&self, request: RequestBuilder<B>) -> Result<RequestBuilder<B>, ClusterError> {
         let token = fs::read_to_string(&self.token)
-            .map_err(|error| ClusterError::Other(format!("{}: {error}", self.token.display())))?;
+            .map_err(|error| ClusterError::new(format!("{}: {error}", self.token.display())))?;
         Ok(request.header("authorization", format!("Bearer {}", token.trim())))
     }
 
@@ -140,7 +146,7 @@ impl Cluster {
         answer: Result<Response<Body>, ureq::Error>,
     ) -> Result<T, ClusterError> {
         let mut answer = self.accepted(path, answer)?;
-        let wrong = |error: &dyn std::fmt::Display| ClusterError::Other(format!("{path}: {error}"));
+        let wrong = |error: &dyn std::fmt::Display| ClusterError::new(format!("{path}: {error}"));
         let text = answer.body_mut().with_config().limit(u64::MAX).read_to_string();
         serde_json::from_str(&text.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))
     }
@@ -151,7 +157,7 @@ impl Cluster {
         answer: Result<Response<Body>, ureq::Error>,
     ) -> Result<Response<Body>, ClusterError> {
         let mut answer =
-            answer.map_err(|error| ClusterError::Other(format!("{}{path}: {error}", self.base)))?;
+            answer.map_err(|error| ClusterError::new(format!("{}{path}: {error}", self.base)))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer);
@@ -160,11 +166,7 @@ impl Cluster {
         let said: Value = serde_json::from_str(&text).unwrap_or_default();
         let why = said["message"].as_str().unwrap_or("no message");
         let why = format!("{path}: HTTP {status}: {why}");
-        Err(if status.as_u16() == 404 {
-            ClusterError::Missing(why)
-        } else {
-            ClusterError::Other(why)
-        })
+        Err(ClusterError { status: Some(status.as_u16()), why })
     }
 }
 

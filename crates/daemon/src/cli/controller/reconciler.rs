@@ -107,12 +107,20 @@ impl Controller {
         let client =
             Client::new(&self.folder.main(), &self.admin).map_err(|error| error.to_string());
         let view = client.and_then(|client| self.reload(&client, &seen));
+        let mut reported = Ok(());
         for resource in &seen.list.items {
-            self.report(resource, &seen.problems, &view)?;
+            let outcome = self.report(resource, &seen.problems, &view);
+            let is_away = outcome.as_ref().is_err_and(|error| error.status.is_none());
+            reported = reported.and(outcome);
+            // One that is refused is no reason to leave out those after it.
+            if is_away {
+                break;
+            }
         }
         // Only now: a daemon that does not answer is reported as pending.
         view?;
         seen.main?;
+        reported.map_err(|error| error.to_string())?;
         self.wait(&seen.list)
     }
 
@@ -179,9 +187,9 @@ impl Controller {
         let Reference { name, key } = reference;
         if !known.contains_key(name) {
             let path = self.cluster.path("api/v1", &format!("secrets/{name}"));
-            let secret = self.cluster.get(&path).map_err(|why| match why {
-                ClusterError::Missing(_) => format!("there is no secret {name}"),
-                ClusterError::Other(why) => why,
+            let secret = self.cluster.get(&path).map_err(|error| match error.status {
+                Some(404) => format!("there is no secret {name}"),
+                _ => error.to_string(),
             })?;
             known.insert(name.clone(), secret);
         }
@@ -223,7 +231,7 @@ impl Controller {
         resource: &Resource,
         problems: &BTreeMap<String, String>,
         view: &Result<StatusView, String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ClusterError> {
         let name = &resource.metadata.name;
         let channels = view.as_ref().map_or(&[][..], |view| &view.channels);
         let found = ObservedResource {
@@ -241,8 +249,8 @@ impl Controller {
         let path = self.cluster.path(&group(), &format!("{PLURAL}/{name}/status"));
         match self.cluster.merge(&path, &json!({ "status": status })) {
             // Deleted meanwhile.
-            Ok(()) | Err(ClusterError::Missing(_)) => Ok(()),
-            Err(ClusterError::Other(why)) => Err(why),
+            Err(error) if error.status == Some(404) => Ok(()),
+            outcome => outcome,
         }
     }
 

@@ -23,6 +23,7 @@ type Asked = Arc<Mutex<Vec<String>>>;
 struct World {
     directory: TempDir,
     answers: Answers,
+    asked: Asked,
     controller: Controller,
 }
 
@@ -30,7 +31,7 @@ impl World {
     fn new(main: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (answers, asked) = (Answers::default(), Asked::default());
-        let address = serve(Arc::clone(&answers), asked);
+        let address = serve(Arc::clone(&answers), Arc::clone(&asked));
         let token = directory.path().join("token");
         std::fs::write(&token, "token").expect("written");
         let cluster = Cluster::of_test(&address, token);
@@ -46,7 +47,7 @@ impl World {
             is_stale: true,
             logged: String::new(),
         };
-        let world = Self { directory, answers, controller };
+        let world = Self { directory, answers, asked, controller };
         world.main(main);
         world.secret("7", "b25l");
         world
@@ -87,6 +88,12 @@ impl World {
             |file: std::fs::DirEntry| file.file_name().into_string().expect("a name of letters");
         let names: BTreeSet<String> = files.map(|file| name(file.expect("readable"))).collect();
         names.into_iter().collect()
+    }
+
+    /// Returns the bodies of such requests since the last look.
+    fn asked(&self, request: &str) -> Vec<String> {
+        let body = |asked: String| asked.strip_prefix(request).map(str::to_owned);
+        self.asked.lock().drain(..).filter_map(body).collect()
     }
 
     /// Returns the names of the channels with which the daemon would start.
@@ -201,4 +208,16 @@ fn the_file_of_a_secret_stays_until_no_channel_uses_it() {
     world.controller.is_stale = true;
     world.controller.step().expect("reported");
     assert_eq!(world.secrets(), ["mysql.csa.8", "mysql.repl.8"]);
+}
+
+#[test]
+fn a_status_that_is_refused_does_not_hold_up_the_others() {
+    let mut world = World::new(MAIN);
+    let names = ["one", "two", "three"];
+    world.resources(&names.map(|name| resource(name, json!({}))));
+    world.reload(&ReloadView::default());
+    world.answer(&format!("PATCH {RESOURCES}/one/status"), 422, json!({ "message": "no" }));
+    let refused = world.controller.step().expect_err("refused");
+    assert!(refused.contains("HTTP 422") && refused.ends_with(": no"), "{refused}");
+    assert_eq!(world.asked(&format!("PATCH {RESOURCES}/")).len(), names.len());
 }
