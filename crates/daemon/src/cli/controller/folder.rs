@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use super::resource_status::Problem;
 use crate::config::Config;
 
 const MAIN: &str = "csa-daemon.toml";
@@ -15,7 +16,7 @@ const TRIAL: &str = ".trial";
 /// The text of each channel's file.
 pub(super) type ChannelFiles = BTreeMap<String, String>;
 /// The text that each resource asks for, or the reason why its file stays as it is.
-pub(super) type Wanted = BTreeMap<String, Result<String, String>>;
+pub(super) type Wanted = BTreeMap<String, Result<String, Problem>>;
 
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -85,7 +86,7 @@ impl Folder {
         for (name, text) in wanted {
             let alone = text.clone().map(|text| ChannelFiles::from([(name.clone(), text)]));
             if let Ok(Err(why)) = alone.map(|alone| self.accepts(main, &alone)) {
-                *text = Err(why);
+                *text = Err(Problem::mistake(why));
             }
             let stays = || fs::read_to_string(self.channel(name)).ok();
             files.extend(text.clone().ok().or_else(stays).map(|text| (name.clone(), text)));

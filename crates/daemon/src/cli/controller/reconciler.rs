@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 use super::cluster::{Cluster, ClusterError};
 use super::folder::{ChannelFiles, Folder, Wanted};
 use super::resource::{GROUP, List, PLURAL, Reference, Resource, VERSION};
-use super::resource_status::ObservedResource;
+use super::resource_status::{ObservedResource, Problem};
 use crate::cli::arguments::{Admin, ControllerArguments};
 use crate::cli::client::Client;
 use crate::host::{Failure, now_micros, rfc3339};
@@ -54,7 +54,7 @@ struct SecretMetadata {
 struct SeenResources {
     list: List,
     /// The problems by the name of the resource.
-    problems: BTreeMap<String, String>,
+    problems: BTreeMap<String, Problem>,
     /// The files of secrets that they name.
     used: BTreeSet<String>,
     /// Why the daemon has an earlier main file.
@@ -121,7 +121,10 @@ impl Controller {
         view?;
         seen.main?;
         reported.map_err(|error| error.to_string())?;
-        self.wait(&seen.list)
+        match seen.problems.iter().find(|(_, problem)| !problem.is_mistake) {
+            Some((name, problem)) => Err(format!("{name}: {}", problem.why)),
+            None => self.wait(&seen.list),
+        }
     }
 
     /// Leaves the daemon's files as the main file and the resources say.
@@ -133,7 +136,14 @@ impl Controller {
         let mut secrets = BTreeMap::new();
         let mut used = BTreeSet::new();
         for resource in &list.items {
-            let file = resource.file(|secret| self.secret(secret, &mut secrets, &mut used));
+            let mut is_mistake = true;
+            let file = resource.file(|secret| {
+                self.secret(secret, &mut secrets, &mut used).map_err(|problem| {
+                    is_mistake = problem.is_mistake;
+                    problem.why
+                })
+            });
+            let file = file.map_err(|why| Problem { why, is_mistake });
             wanted.insert(resource.metadata.name.clone(), file);
         }
         let (main, files, is_own) = self.fitting(&mut wanted)?;
@@ -181,29 +191,35 @@ impl Controller {
     fn secret(
         &self,
         reference: &Reference,
-        known: &mut BTreeMap<String, Secret>,
+        known: &mut BTreeMap<String, Result<Secret, Problem>>,
         used: &mut BTreeSet<String>,
-    ) -> Result<String, String> {
+    ) -> Result<String, Problem> {
         let Reference { name, key } = reference;
-        if !known.contains_key(name) {
-            let path = self.cluster.path("api/v1", &format!("secrets/{name}"));
-            let secret = self.cluster.get(&path).map_err(|error| match error.status {
-                Some(404) => format!("there is no secret {name}"),
-                _ => error.to_string(),
-            })?;
-            known.insert(name.clone(), secret);
-        }
-        let secret = known.get(name).ok_or("unread")?;
-        let value =
-            secret.data.get(key).ok_or_else(|| format!("secret {name} has no key {key}"))?;
-        let value =
-            BASE64_STANDARD.decode(value).map_err(|error| format!("secret {name}: {error}"))?;
+        // One that can't be read is not asked for again: each may take as long as the API server is silent.
+        let secret = known.entry(name.clone()).or_insert_with(|| self.read_secret(name));
+        let secret = secret.as_ref().map_err(Problem::clone)?;
+        let none = || Problem::mistake(format!("secret {name} has no key {key}"));
+        let value = secret.data.get(key).ok_or_else(none)?;
+        let value = BASE64_STANDARD
+            .decode(value)
+            .map_err(|error| Problem::mistake(format!("secret {name}: {error}")))?;
         let version = &secret.metadata.resource_version;
         let file = self.folder.put_secret(&format!("{name}.{key}"), version, &value);
-        let file = file.map_err(|error| format!("{}: {error}", self.folder.secrets().display()))?;
+        let file = file.map_err(|error| Problem {
+            why: format!("{}: {error}", self.folder.secrets().display()),
+            is_mistake: false,
+        })?;
         let path = self.folder.secrets().join(&file).display().to_string();
         used.insert(file);
         Ok(path)
+    }
+
+    fn read_secret(&self, name: &str) -> Result<Secret, Problem> {
+        let path = self.cluster.path("api/v1", &format!("secrets/{name}"));
+        self.cluster.get(&path).map_err(|error| match error.status {
+            Some(404) => Problem::mistake(format!("there is no secret {name}")),
+            status => Problem { why: error.to_string(), is_mistake: status == Some(403) },
+        })
     }
 
     /// The daemon's status, after it has read files that changed.
@@ -229,7 +245,7 @@ impl Controller {
     fn report(
         &self,
         resource: &Resource,
-        problems: &BTreeMap<String, String>,
+        problems: &BTreeMap<String, Problem>,
         view: &Result<StatusView, String>,
     ) -> Result<(), ClusterError> {
         let name = &resource.metadata.name;
@@ -237,7 +253,7 @@ impl Controller {
         let found = ObservedResource {
             holder: &self.holder,
             generation: resource.metadata.generation,
-            problem: problems.get(name).map(String::as_str),
+            problem: problems.get(name),
             away: view.as_ref().err().map(String::as_str),
             channel: channels.iter().find(|channel| channel.channel_name == *name),
             now: &rfc3339(now_micros()),

@@ -161,7 +161,7 @@ fn a_main_file_that_one_channel_does_not_fit_stops_no_channel() {
     let seen = world.controller.adopt().expect("the rest is adopted");
     let why = seen.main.expect_err("not adopted");
     assert!(why.contains("target_gtids"), "{why}");
-    assert!(seen.problems["plain"].contains("target_gtids"), "{:?}", seen.problems);
+    assert!(seen.problems["plain"].why.contains("target_gtids"), "{:?}", seen.problems);
     assert_eq!(world.channels(), ["fits", "plain"]);
     let file = std::fs::read_to_string(world.controller.folder.channel("fits")).expect("a file");
     assert!(file.contains("transaction_retries = 7"), "{file}");
@@ -220,4 +220,25 @@ fn a_status_that_is_refused_does_not_hold_up_the_others() {
     let refused = world.controller.step().expect_err("refused");
     assert!(refused.contains("HTTP 422") && refused.ends_with(": no"), "{refused}");
     assert_eq!(world.asked(&format!("PATCH {RESOURCES}/")).len(), names.len());
+}
+
+#[test]
+fn a_secret_that_cannot_be_read_is_no_mistake_of_its_resources() {
+    let mut world = World::new(MAIN);
+    world.resources(&[resource("one", json!({})), resource("two", json!({}))]);
+    world.reload(&ReloadView::default());
+    world.controller.step().expect("reported");
+    let status = format!("PATCH {RESOURCES}/one/status ");
+    for (code, state, why) in
+        [(500, "pending", "HTTP 500"), (403, "invalid", "HTTP 403"), (404, "invalid", "no secret")]
+    {
+        world.answer(SECRET, code, json!({ "message": "no" }));
+        world.asked("");
+        assert_eq!(world.controller.step().is_err(), state == "pending");
+        let asked = world.asked("");
+        assert_eq!(asked.iter().filter(|asked| asked.starts_with(SECRET)).count(), 1, "{asked:?}");
+        let said = asked.iter().find(|asked| asked.starts_with(&status)).expect("a report");
+        assert!(said.contains(&format!("\"state\":\"{state}\"")) && said.contains(why), "{said}");
+        assert_eq!(world.channels(), ["one", "two"], "as before");
+    }
 }
