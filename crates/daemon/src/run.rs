@@ -22,6 +22,9 @@ use crate::notify;
 use crate::observe::history;
 use crate::verify::abandoned_ended;
 
+/// The time limit for the look at a channel's servers before the admin port opens. A probe of Kubernetes waits for the port,
+/// and ends a daemon that does not open it.
+const FIRST_LOOK: Duration = Duration::from_secs(20);
 /// Time between two samples of what keeps the channels busy.
 const SAMPLE: Duration = Duration::from_millis(200);
 /// Time between two looks at the reception of channels that do not run.
@@ -148,7 +151,7 @@ async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
         .iter()
         .map(|channel| {
             let looked_at = Arc::clone(channel);
-            (channel, tokio::spawn(async move { looked_at.preflight().await }))
+            (channel, tokio::spawn(async move { in_time(Box::pin(looked_at.preflight())).await }))
         })
         .collect();
     let mut refused = Vec::new();
@@ -165,6 +168,14 @@ async fn refuse_if_none_can_run(daemon: &Daemon) -> Result<(), Failure> {
         return Err(Failure::Input(refused.join("; ")));
     }
     Ok(())
+}
+
+/// Returns the outcome of a look, or that it waits for a server.
+async fn in_time(
+    look: impl Future<Output = Result<Option<String>, String>>,
+) -> Result<Option<String>, String> {
+    let late = || Ok(Some(format!("no answer within {} s", FIRST_LOOK.as_secs())));
+    tokio::time::timeout(FIRST_LOOK, look).await.unwrap_or_else(|_| late())
 }
 
 async fn sample(daemon: Arc<Daemon>, stop: CancellationToken) {
@@ -236,4 +247,19 @@ async fn wait_for_signal(
         kill.cancel();
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_not_answer_does_not_hold_up_the_start() {
+        let waits = in_time(pending()).await;
+        assert_eq!(waits, Ok(Some("no answer within 20 s".to_owned())));
+        let refused: Result<Option<String>, String> = Err("no".to_owned());
+        assert_eq!(in_time(ready(refused.clone())).await, refused);
+    }
 }

@@ -28,6 +28,11 @@ fn render(helm: &Path, arguments: &[&str]) -> String {
 /// Returns the objects of a release with this name.
 #[track_caller]
 fn render_as(helm: &Path, release: &str, arguments: &[&str]) -> String {
+    try_render(helm, release, arguments).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Returns the objects, or the reason why helm makes none.
+fn try_render(helm: &Path, release: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(helm)
         // Helm asks no cluster; it takes the chart's demands from here.
         .args(["template", release, "--kube-version", "1.36.0", "--include-crds"])
@@ -35,8 +40,10 @@ fn render_as(helm: &Path, release: &str, arguments: &[&str]) -> String {
         .args(arguments)
         .output()
         .expect("running helm");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
 }
 
 /// The documents of a stream, by kind; labels that only a chart has are left out.
@@ -141,20 +148,47 @@ fn the_chart_makes_the_manifests_and_the_api_server_accepts_them() {
     let file: toml::Table = file.as_str().expect("a file").parse().expect("TOML");
     assert_eq!(file["claims"]["prefix"].as_str(), Some("csa-daemon"));
     assert_eq!(file["claims"]["ttl"].as_str(), Some("20s"));
-    let both = ["--set", "claims.enabled=true,controller.enabled=true"];
-    let both = Command::new(&helm)
-        .args(["template", "csa-daemon", "--kube-version", "1.36.0"])
-        .arg(config("helm/csa-daemon"))
-        .args(both)
-        .output();
-    let both = both.expect("running helm");
-    assert!(!both.status.success());
-    assert!(String::from_utf8_lossy(&both.stderr).contains("not together"), "{both:?}");
+    assert_eq!(found("PodDisruptionBudget")["spec"]["maxUnavailable"], 1);
 
     let refused = chart.replace("terminationGracePeriodSeconds", "terminationGracePeriod");
     let refused =
         server.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], &refused);
     assert!(refused.is_err_and(|why| why.contains("unknown field")), "a mistake is noticed");
+}
+
+#[test]
+fn a_release_that_could_not_run_is_refused() {
+    let Some(helm) = kubernetes_tool("helm") else { return };
+    let (fleet, alone) = ("claims.enabled=true", "claims.enabled=false");
+    let (long, longer) = ("a".repeat(41), "a".repeat(53));
+    for (release, values, words) in [
+        ("csa-daemon", "claims.enabled=true,controller.enabled=true", "not together"),
+        ("csa-daemon", "controller.interval=21", "controller.interval: 1 to 20"),
+        (long.as_str(), fleet, "at most 40 characters"),
+        (longer.as_str(), alone, "at most 52 characters"),
+        ("5db", fleet, "with a letter first"),
+        ("a.b", fleet, "only a-z"),
+    ] {
+        let why = try_render(&helm, release, &["--set", values]).expect_err(release);
+        assert!(why.contains(words), "{release}: {why}");
+    }
+    render_as(&helm, &longer[1..], &["--set", alone]);
+    render_as(&helm, &long[1..], &["--set", fleet]);
+}
+
+#[test]
+fn the_controller_reaches_the_daemon_without_a_token() {
+    let Some(helm) = kubernetes_tool("helm") else { return };
+    let chart = render(&helm, &["--set", "controller.enabled=true"]);
+    let pod = by_kind(&chart).into_iter().find(|(kind, _)| kind == "StatefulSet");
+    let pod = pod.expect("a StatefulSet").1["spec"]["template"]["spec"].clone();
+    let named = |list: &Value, name: &str| {
+        let items = list.as_array().expect("a list");
+        items.iter().find(|item| item["name"] == name).cloned().expect(name)
+    };
+    let controller = named(&pod["containers"], "controller");
+    let state = named(&controller["volumeMounts"], "relay");
+    assert_eq!(state["mountPath"], "/var/lib/csa-daemon", "the socket is in it");
 }
 
 #[test]

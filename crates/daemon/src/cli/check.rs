@@ -18,7 +18,7 @@ use super::verify::{chosen, other_reader};
 use crate::archive::store::Archive;
 use crate::channel::{Supervisor, overlap};
 use crate::config::{ChannelSettings, Config, read_rules};
-use crate::host::{Failure, logging, runtime};
+use crate::host::{Failure, runtime};
 
 /// A whole run, as JSON.
 #[derive(Debug, Serialize)]
@@ -38,8 +38,6 @@ pub(crate) fn check(
     arguments: &CheckArguments,
 ) -> Result<(), Failure> {
     let mut config = Config::load(path)?;
-    logging::parse(&config.daemon.log_filter)
-        .map_err(|why| Failure::Input(format!("{}: daemon.{why}", path.display())))?;
     if arguments.notify {
         config.warnings.extend(check_notify::another_user(&config.daemon));
     }

@@ -36,6 +36,7 @@ use files::Merged;
 use place::{Text, TextPlace};
 use serde::Deserialize as _;
 
+use crate::host::{available_memory, logging};
 pub(crate) use admin::Access;
 pub(crate) use admin_files::AdminFiles;
 pub(crate) use admin_peers::AdminPeers;
@@ -95,7 +96,7 @@ impl Config {
         let mut config = Self::of(&files)?;
         // In a fleet each daemon has a part of them.
         if config.claims.is_none() {
-            let warning = memory::warning(&config.channels, crate::host::available_memory());
+            let warning = memory::warning(&config.channels, available_memory());
             config.warnings.extend(warning);
         }
         for Text { path, text } in &files {
@@ -125,6 +126,8 @@ impl Config {
         }
         let mut warnings = Vec::new();
         let access = admin::resolve(&file.daemon, &mut warnings).map_err(in_main)?;
+        logging::parse(&file.daemon.log_filter)
+            .map_err(|why| in_main(ConfigError(format!("daemon.{why}"))))?;
         let claims = claims::resolve(file.claims, &mut warnings).map_err(in_main)?;
         let mut channels: Vec<ChannelSettings> = Vec::new();
         let written = |index: usize| table.get("channel")?.get(index)?.as_table().cloned();

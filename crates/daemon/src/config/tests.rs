@@ -185,6 +185,7 @@ fn bad_values_name_their_key() {
         (error(&changed("\"orders\"", "\"Orders!\"")), "name: 1 to 64"),
         (error(&changed("password = \"secret\"\nserver_id", "server_id")), "source: password_file"),
         (error(&format!("{MINIMAL}{MINIMAL}")), "used twice"),
+        (error(&format!("[daemon]\nlog_filter = \"csa=loud\"\n{MINIMAL}")), "daemon.log_filter: "),
         (error(""), "no [[channel]]"),
         (error("[[channel"), "unclosed"),
     ] {

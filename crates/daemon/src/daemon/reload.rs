@@ -14,7 +14,7 @@ use crate::config::{
     Access, Applies, ChannelSettings, Config, ConfigError, DaemonConfig, applies, channel_changes,
     claims_changes, daemon_changes,
 };
-use crate::host::{Sender, logging};
+use crate::host::Sender;
 use crate::observe::view::{ChangedView, ChannelState, PendingView, ReloadView, RestartedView};
 
 /// The way in which the configuration is read again.
@@ -67,10 +67,6 @@ impl Daemon {
         let path = self.at_start.config_path.clone();
         let config = spawn_blocking(move || Config::load(&path)).await;
         let mut config = config.map_err(|panic| ConfigError(panic.to_string()))??;
-        let named = |why: String| {
-            ConfigError(format!("{}: daemon.{why}", self.at_start.config_path.display()))
-        };
-        logging::parse(&config.daemon.log_filter).map_err(named)?;
         // Nothing fails after this point: a file with an error has changed nothing.
         config.warnings.iter().for_each(|warning| warn!("{warning}"));
         let channels = std::mem::take(&mut config.channels);

@@ -281,7 +281,7 @@ mod tests {
             receive(&mut inlet, before + 1..=12, parted).await;
             let why = found(&store).await;
             assert_eq!(why.is_some(), is_another, "{before}, {parted}: {why:?}");
-            assert!(why.is_none_or(|why| why.contains(":10 is another one")), "{parted}");
+            assert!(why.is_none_or(|why| why.contains(":10 is not the one")), "{parted}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::resource::{GROUP, KIND, PLURAL, RECEIVER, SECRETS, VERSION};
+use super::resource::{GROUP, KIND, OF_THE_POD, PLURAL, SECRETS, VERSION};
 use crate::config::channel_schema;
 
 /// Keys that would put a secret into the resource, or read one of the pod's own files or variables.
@@ -18,8 +18,12 @@ pub(crate) fn definition() -> String {
     if let Some(keys) = spec["properties"].as_object_mut() {
         // The resource's own name.
         keys.remove("name");
-        if let Some(keys) = keys.get_mut("notify").and_then(|of| of["properties"].as_object_mut()) {
-            RECEIVER.iter().for_each(|key| drop(keys.remove(*key)));
+        for (section, key) in OF_THE_POD {
+            if let Some(keys) =
+                keys.get_mut(section).and_then(|of| of["properties"].as_object_mut())
+            {
+                keys.remove(key);
+            }
         }
         for side in ["source", "target"] {
             if let Some(keys) =
@@ -183,8 +187,11 @@ mod tests {
         for key in LEFT_OUT {
             assert!(source.get(key).is_none(), "{key}");
         }
-        let notify = &spec["properties"]["notify"]["properties"];
-        assert!(notify.get("command").is_none() && notify.get("events").is_some());
+        for (section, key) in OF_THE_POD {
+            let keys = &spec["properties"][section]["properties"];
+            assert!(keys.is_object() && keys.get(key).is_none(), "{section}.{key}");
+        }
+        assert!(spec["properties"]["notify"]["properties"].get("events").is_some());
         assert_eq!(source["password_secret"]["required"], json!(["name", "key"]));
         let limit = &spec["properties"]["applier"]["properties"]["worker_count"];
         assert_eq!((limit["minimum"].as_i64(), limit.get("default")), (Some(1), None));

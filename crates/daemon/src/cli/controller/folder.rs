@@ -1,6 +1,6 @@
 //! The files that the daemon reads: `csa-daemon.toml`, `conf.d/NAME.toml`, and `secrets`. Each is replaced whole.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -8,11 +8,17 @@ use std::path::{Path, PathBuf};
 
 use csa_relaystore::disk::create_private_file;
 
+use super::resource_status::Problem;
 use crate::config::Config;
 
 const MAIN: &str = "csa-daemon.toml";
 /// Files are tried here before the daemon sees them.
 const TRIAL: &str = ".trial";
+
+/// The text of each channel's file.
+pub(super) type ChannelFiles = BTreeMap<String, String>;
+/// The text that each resource asks for, or the reason why its file stays as it is.
+pub(super) type Wanted = BTreeMap<String, Result<String, Problem>>;
 
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -52,15 +58,16 @@ impl Folder {
     ///
     /// # Errors
     /// The daemon's own message, or that of the disk.
-    pub(super) fn accepts(&self, main: &str, channel: Option<(&str, &str)>) -> Result<(), String> {
+    fn accepts(&self, main: &str, channels: &ChannelFiles) -> Result<(), String> {
         let trial = self.root.join(TRIAL);
-        let outcome = make(&trial.join("conf.d"))
+        let conf = trial.join("conf.d");
+        let mut channels = channels.iter();
+        let outcome = make(&conf)
             .and_then(|()| write(&trial.join(MAIN), main.as_bytes()))
-            .and_then(|()| match channel {
-                Some((name, text)) => {
-                    write(&trial.join("conf.d").join(format!("{name}.toml")), text.as_bytes())
-                }
-                None => Ok(()),
+            .and_then(|()| {
+                channels.try_for_each(|(name, text)| {
+                    write(&conf.join(format!("{name}.toml")), text.as_bytes())
+                })
             })
             .map_err(|error| format!("{}: {error}", trial.display()))
             .and_then(|()| Config::load(&trial.join(MAIN)).map_err(|error| error.0));
@@ -68,6 +75,26 @@ impl Folder {
         // A place in a file that no user has ever seen says nothing to him.
         let place = format!("{}/", trial.display());
         outcome.map_err(|why| why.replace(&place, "")).and(removed)
+    }
+
+    /// Returns the files that the daemon would accept beside this main file. A channel whose new file it would not accept
+    /// keeps the one before, and `wanted` gets the reason.
+    ///
+    /// # Errors
+    /// The main file is wrong, or a file that stays does not fit it.
+    pub(super) fn fitting(&self, main: &str, wanted: &mut Wanted) -> Result<ChannelFiles, String> {
+        self.accepts(main, &ChannelFiles::new())?;
+        let mut files = ChannelFiles::new();
+        for (name, text) in wanted {
+            let alone = text.clone().map(|text| ChannelFiles::from([(name.clone(), text)]));
+            if let Ok(Err(why)) = alone.map(|alone| self.accepts(main, &alone)) {
+                *text = Err(Problem::mistake(why));
+            }
+            let stays = || fs::read_to_string(self.channel(name)).ok();
+            files.extend(text.clone().ok().or_else(stays).map(|text| (name.clone(), text)));
+        }
+        self.accepts(main, &files)?;
+        Ok(files)
     }
 
     /// Leaves the file with this content; says whether that is a change.

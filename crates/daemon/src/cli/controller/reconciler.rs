@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
 use super::cluster::{Cluster, ClusterError};
-use super::folder::Folder;
+use super::folder::{ChannelFiles, Folder, Wanted};
 use super::resource::{GROUP, List, PLURAL, Reference, Resource, VERSION};
-use super::resource_status::ObservedResource;
+use super::resource_status::{ObservedResource, Problem};
 use crate::cli::arguments::{Admin, ControllerArguments};
 use crate::cli::client::Client;
 use crate::host::{Failure, now_micros, rfc3339};
@@ -54,7 +54,11 @@ struct SecretMetadata {
 struct SeenResources {
     list: List,
     /// The problems by the name of the resource.
-    problems: BTreeMap<String, String>,
+    problems: BTreeMap<String, Problem>,
+    /// The files of secrets that they name.
+    used: BTreeSet<String>,
+    /// Why the daemon has an earlier main file.
+    main: Result<(), String>,
 }
 
 impl Controller {
@@ -75,6 +79,9 @@ impl Controller {
     pub(super) fn write_files(&mut self) -> Result<(), Failure> {
         let seen = self.adopt().map_err(Failure::Runtime)?;
         info!(channels = seen.list.items.len() - seen.problems.len(), "files written");
+        if let Err(why) = seen.main {
+            error!("{why}");
+        }
         Ok(())
     }
 
@@ -99,85 +106,124 @@ impl Controller {
         let seen = self.adopt()?;
         let client =
             Client::new(&self.folder.main(), &self.admin).map_err(|error| error.to_string());
-        let view = client.and_then(|client| self.reload(&client));
+        let view = client.and_then(|client| self.reload(&client, &seen));
+        let mut reported = Ok(());
         for resource in &seen.list.items {
-            self.report(resource, &seen.problems, &view)?;
+            let outcome = self.report(resource, &seen.problems, &view);
+            let is_away = outcome.as_ref().is_err_and(|error| error.status.is_none());
+            reported = reported.and(outcome);
+            // One that is refused is no reason to leave out those after it.
+            if is_away {
+                break;
+            }
         }
         // Only now: a daemon that does not answer is reported as pending.
         view?;
-        self.wait(&seen.list)
+        seen.main?;
+        reported.map_err(|error| error.to_string())?;
+        match seen.problems.iter().find(|(_, problem)| !problem.is_mistake) {
+            Some((name, problem)) => Err(format!("{name}: {}", problem.why)),
+            None => self.wait(&seen.list),
+        }
     }
 
     /// Leaves the daemon's files as the main file and the resources say.
     fn adopt(&mut self) -> Result<SeenResources, String> {
         let on_disk = |error: std::io::Error| format!("the daemon's files: {error}");
-        let main = std::fs::read_to_string(&self.main)
-            .map_err(|error| format!("{}: {error}", self.main.display()))?;
-        self.folder.accepts(&main, None)?;
         let list: List =
             self.cluster.get(&resources_in(&self.cluster)).map_err(|why| why.to_string())?;
-        let mut problems = BTreeMap::new();
+        let mut wanted = Wanted::new();
         let mut secrets = BTreeMap::new();
         let mut used = BTreeSet::new();
+        for resource in &list.items {
+            let mut is_mistake = true;
+            let file = resource.file(|secret| {
+                self.secret(secret, &mut secrets, &mut used).map_err(|problem| {
+                    is_mistake = problem.is_mistake;
+                    problem.why
+                })
+            });
+            let file = file.map_err(|why| Problem { why, is_mistake });
+            wanted.insert(resource.metadata.name.clone(), file);
+        }
+        let (main, files, is_own) = self.fitting(&mut wanted)?;
         let mut is_changed =
             self.folder.put(&self.folder.main(), main.as_bytes()).map_err(on_disk)?;
-        for resource in &list.items {
-            let name = &resource.metadata.name;
-            let file = resource.file(|secret| self.secret(secret, &mut secrets, &mut used));
-            let accepted = file.and_then(|text| {
-                self.folder.accepts(&main, Some((name, &text)))?;
-                self.folder.put(&self.folder.channel(name), text.as_bytes()).map_err(on_disk)
-            });
-            match accepted {
-                Ok(changed) => is_changed |= changed,
-                Err(why) => drop(problems.insert(name.clone(), why)),
-            }
+        for (name, text) in files {
+            let file = self.folder.channel(&name);
+            is_changed |= self.folder.put(&file, text.as_bytes()).map_err(on_disk)?;
         }
         for name in self.folder.channels().map_err(on_disk)? {
-            if list.items.iter().all(|resource| resource.metadata.name != name) {
+            if !wanted.contains_key(&name) {
                 self.folder.remove_channel(&name).map_err(on_disk)?;
                 is_changed = true;
             }
         }
-        if problems.is_empty() {
-            // A file before a mistake may still use others.
-            self.folder.keep_secrets(&used).map_err(on_disk)?;
-        }
+        let problem = |(name, file): (String, Result<String, _>)| Some((name, file.err()?));
+        let problems: BTreeMap<_, _> = wanted.into_iter().filter_map(problem).collect();
         self.is_stale |= is_changed;
-        Ok(SeenResources { list, problems })
+        Ok(SeenResources { list, problems, used, main: is_own })
+    }
+
+    /// Returns the operator's main file with the channels' files. If a file that stays does not fit it, the main file stays
+    /// too, and the third part says why. A daemon with the new one would refuse all channels.
+    fn fitting(
+        &self,
+        wanted: &mut Wanted,
+    ) -> Result<(String, ChannelFiles, Result<(), String>), String> {
+        let mut fit = |main: String| {
+            let files = self.folder.fitting(&main, wanted)?;
+            Ok::<_, String>((main, files))
+        };
+        let own = std::fs::read_to_string(&self.main)
+            .map_err(|error| format!("{}: {error}", self.main.display()));
+        let why = match own.and_then(&mut fit) {
+            Ok((main, files)) => return Ok((main, files, Ok(()))),
+            Err(why) => format!("the main file is not adopted: {why}"),
+        };
+        // A pod that starts has none.
+        let last = std::fs::read_to_string(self.folder.main()).map_err(|_| why.clone())?;
+        let (main, files) = fit(last).map_err(|_| why.clone())?;
+        Ok((main, files, Err(why)))
     }
 
     /// Returns the file with a secret.
     fn secret(
         &self,
         reference: &Reference,
-        known: &mut BTreeMap<String, Secret>,
+        known: &mut BTreeMap<String, Result<Secret, Problem>>,
         used: &mut BTreeSet<String>,
-    ) -> Result<String, String> {
+    ) -> Result<String, Problem> {
         let Reference { name, key } = reference;
-        if !known.contains_key(name) {
-            let path = self.cluster.path("api/v1", &format!("secrets/{name}"));
-            let secret = self.cluster.get(&path).map_err(|why| match why {
-                ClusterError::Missing(_) => format!("there is no secret {name}"),
-                ClusterError::Other(why) => why,
-            })?;
-            known.insert(name.clone(), secret);
-        }
-        let secret = known.get(name).ok_or("unread")?;
-        let value =
-            secret.data.get(key).ok_or_else(|| format!("secret {name} has no key {key}"))?;
-        let value =
-            BASE64_STANDARD.decode(value).map_err(|error| format!("secret {name}: {error}"))?;
+        // One that can't be read is not asked for again: each may take as long as the API server is silent.
+        let secret = known.entry(name.clone()).or_insert_with(|| self.read_secret(name));
+        let secret = secret.as_ref().map_err(Problem::clone)?;
+        let none = || Problem::mistake(format!("secret {name} has no key {key}"));
+        let value = secret.data.get(key).ok_or_else(none)?;
+        let value = BASE64_STANDARD
+            .decode(value)
+            .map_err(|error| Problem::mistake(format!("secret {name}: {error}")))?;
         let version = &secret.metadata.resource_version;
         let file = self.folder.put_secret(&format!("{name}.{key}"), version, &value);
-        let file = file.map_err(|error| format!("{}: {error}", self.folder.secrets().display()))?;
+        let file = file.map_err(|error| Problem {
+            why: format!("{}: {error}", self.folder.secrets().display()),
+            is_mistake: false,
+        })?;
         let path = self.folder.secrets().join(&file).display().to_string();
         used.insert(file);
         Ok(path)
     }
 
+    fn read_secret(&self, name: &str) -> Result<Secret, Problem> {
+        let path = self.cluster.path("api/v1", &format!("secrets/{name}"));
+        self.cluster.get(&path).map_err(|error| match error.status {
+            Some(404) => Problem::mistake(format!("there is no secret {name}")),
+            status => Problem { why: error.to_string(), is_mistake: status == Some(403) },
+        })
+    }
+
     /// The daemon's status, after it has read files that changed.
-    fn reload(&mut self, client: &Client) -> Result<StatusView, String> {
+    fn reload(&mut self, client: &Client, seen: &SeenResources) -> Result<StatusView, String> {
         if self.is_stale {
             let how = json!({ "restart": true });
             let done: ReloadView =
@@ -187,6 +233,11 @@ impl Controller {
                 warn!(?pending, "needs a restart of the daemon");
             }
             self.is_stale = false;
+            // Others may still be in use: by the file before a mistake, and by a channel that was not restarted.
+            let is_adopted = done.pending.iter().all(|pending| pending.channel_name.is_none());
+            if is_adopted && seen.problems.is_empty() {
+                self.folder.keep_secrets(&seen.used).map_err(|error| error.to_string())?;
+            }
         }
         client.get("/status").map_err(|error| error.to_string())
     }
@@ -194,15 +245,15 @@ impl Controller {
     fn report(
         &self,
         resource: &Resource,
-        problems: &BTreeMap<String, String>,
+        problems: &BTreeMap<String, Problem>,
         view: &Result<StatusView, String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ClusterError> {
         let name = &resource.metadata.name;
         let channels = view.as_ref().map_or(&[][..], |view| &view.channels);
         let found = ObservedResource {
             holder: &self.holder,
             generation: resource.metadata.generation,
-            problem: problems.get(name).map(String::as_str),
+            problem: problems.get(name),
             away: view.as_ref().err().map(String::as_str),
             channel: channels.iter().find(|channel| channel.channel_name == *name),
             now: &rfc3339(now_micros()),
@@ -214,8 +265,8 @@ impl Controller {
         let path = self.cluster.path(&group(), &format!("{PLURAL}/{name}/status"));
         match self.cluster.merge(&path, &json!({ "status": status })) {
             // Deleted meanwhile.
-            Ok(()) | Err(ClusterError::Missing(_)) => Ok(()),
-            Err(ClusterError::Other(why)) => Err(why),
+            Err(error) if error.status == Some(404) => Ok(()),
+            outcome => outcome,
         }
     }
 
@@ -242,3 +293,6 @@ fn group() -> String {
 fn resources_in(cluster: &Cluster) -> String {
     cluster.path(&group(), PLURAL)
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,9 +50,16 @@ pub(super) struct Metadata {
     pub(super) generation: i64,
 }
 
-/// Keys of `notify` that a resource must not have: whoever may write one could run programs in the daemon's pod, or send
+/// Sections and keys that a resource must not have: whoever may write one could run programs in the daemon's pod, or send
 /// its files elsewhere.
-pub(super) const RECEIVER: [&str; 4] = ["command", "url", "token_file", "tls_ca"];
+pub(super) const OF_THE_POD: [(&str, &str); 6] = [
+    ("notify", "command"),
+    ("notify", "url"),
+    ("notify", "token_file"),
+    ("notify", "tls_ca"),
+    ("move", "fence_command"),
+    ("move", "hand_over"),
+];
 
 /// A key of a secret in the resource's namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -86,12 +93,12 @@ impl Resource {
         mut file: impl FnMut(&Reference) -> Result<String, String>,
     ) -> Result<String, String> {
         let mut channel = self.spec.clone();
-        let notify = channel.get("notify");
-        if let Some(key) =
-            RECEIVER.iter().find(|key| notify.is_some_and(|keys| !keys[**key].is_null()))
-        {
+        let has = |section: &str, key: &str| {
+            channel.get(section).is_some_and(|keys| !keys[key].is_null())
+        };
+        if let Some((section, key)) = OF_THE_POD.iter().find(|(section, key)| has(section, key)) {
             return Err(format!(
-                "notify.{key}: only in [defaults.notify] of the daemon's own file"
+                "{section}.{key}: only in [defaults.{section}] of the daemon's own file"
             ));
         }
         for side in ["source", "target"] {
@@ -165,10 +172,10 @@ mod tests {
             let error = error.expect_err("refused");
             assert!(error.starts_with("target.password_secret: "), "{error}");
         }
-        for key in RECEIVER {
+        for (section, key) in OF_THE_POD {
             let error =
-                resource(json!({ "notify": { key: "/bin/sh" } })).file(|_| Ok(String::new()));
-            assert!(error.expect_err("refused").starts_with(&format!("notify.{key}: ")));
+                resource(json!({ section: { key: ["/bin/sh"] } })).file(|_| Ok(String::new()));
+            assert!(error.expect_err("refused").starts_with(&format!("{section}.{key}: ")));
         }
         let events = resource(json!({ "notify": { "events": ["failed"], "url": null } }));
         assert!(events.file(|_| Ok(String::new())).is_ok());

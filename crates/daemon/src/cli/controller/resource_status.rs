@@ -40,14 +40,27 @@ pub(super) struct Condition {
     last_transition_time: String,
 }
 
+/// Why the files of the daemon lack a resource's generation.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Problem {
+    pub(super) why: String,
+    /// It lasts until the resource changes, or something that it names. Others may pass.
+    pub(super) is_mistake: bool,
+}
+
+impl Problem {
+    pub(super) fn mistake(why: String) -> Self {
+        Self { why, is_mistake: true }
+    }
+}
+
 /// The resource as this pod finds it.
 #[derive(Debug)]
 pub(super) struct ObservedResource<'a> {
     /// The pod's name.
     pub(super) holder: &'a str,
     pub(super) generation: i64,
-    /// Why the files of the daemon lack this generation.
-    pub(super) problem: Option<&'a str>,
+    pub(super) problem: Option<&'a Problem>,
     /// Why the daemon did not say what it has.
     pub(super) away: Option<&'a str>,
     /// The channel, if the daemon has it.
@@ -62,26 +75,27 @@ impl Status {
     pub(super) fn next(&self, found: &ObservedResource<'_>) -> Option<Self> {
         let running = found.channel.filter(|channel| channel.state != ChannelState::Standby);
         let others = self.holder.as_deref().is_some_and(|holder| holder != found.holder);
-        if running.is_none() && found.problem.is_none() && others {
+        let mistake = found.problem.filter(|problem| problem.is_mistake);
+        if running.is_none() && mistake.is_none() && others {
             return None;
         }
         let generation = match found.problem {
             Some(_) => self.observed_generation,
             None => found.generation,
         };
-        let (state, message) = match (found.problem, found.channel) {
-            (Some(why), _) => (INVALID, why.to_owned()),
+        let (state, message) = match (mistake, found.channel) {
+            (Some(mistake), _) => (INVALID, mistake.why.clone()),
             (None, Some(channel)) => (channel.state.name(), channel.state_detail.clone()),
             (None, None) => {
-                let why = found.away.unwrap_or("the daemon does not have the channel yet");
-                (PENDING, why.to_owned())
+                let why = found.problem.map(|problem| problem.why.as_str()).or(found.away);
+                (PENDING, why.unwrap_or("the daemon does not have the channel yet").to_owned())
             }
         };
         // Enough for people; each digit more would be another write to the API server.
         let lag =
             running.and_then(|channel| channel.lag_seconds).map(|lag| (lag * 10.0).round() / 10.0);
         let is_ready =
-            found.problem.is_none() && found.channel.is_some_and(|channel| channel.state.is_well());
+            mistake.is_none() && found.channel.is_some_and(|channel| channel.state.is_well());
         let status = if is_ready { "True" } else { "False" };
         let before = self.conditions.first().filter(|before| before.status == status);
         let condition = Condition {
@@ -156,13 +170,29 @@ mod tests {
     fn a_mistake_keeps_the_generation_that_runs() {
         let running = view(ChannelState::Running);
         let before = Status::default().next(&found(Some(&running), "one")).expect("a status");
+        let no = Problem::mistake("no".to_owned());
         let wrong =
-            ObservedResource { generation: 3, problem: Some("no"), ..found(Some(&running), "two") };
+            ObservedResource { generation: 3, problem: Some(&no), ..found(Some(&running), "two") };
         let wrong = before.next(&wrong).expect("a status");
         assert_eq!((wrong.state.as_str(), wrong.message.as_str()), ("invalid", "no"));
         assert_eq!(wrong.observed_generation, 2);
         // It runs with the file before.
         assert_eq!(wrong.holder.as_deref(), Some("pod-0"));
+    }
+
+    #[test]
+    fn a_problem_that_may_pass_leaves_the_channel_its_state() {
+        let running = view(ChannelState::Running);
+        let before = Status::default().next(&found(Some(&running), "one")).expect("a status");
+        let unread = Problem { why: "no".to_owned(), is_mistake: false };
+        let with = |channel| ObservedResource {
+            generation: 3,
+            problem: Some(&unread),
+            ..found(channel, "two")
+        };
+        assert_eq!(before.next(&with(Some(&running))), Some(before), "the generation that runs");
+        let none = Status::default().next(&with(None)).expect("a status");
+        assert_eq!((none.state.as_str(), none.message.as_str()), ("pending", "no"));
     }
 
     #[test]

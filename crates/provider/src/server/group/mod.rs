@@ -183,7 +183,7 @@ mod tests {
             ("RECOVERING! ONLINE+ ONLINE", Err("RECOVERING")),
             ("ERROR!", Err("ERROR")),
             ("OFFLINE!", Err("OFFLINE")),
-            ("", Err("no member")),
+            ("", Err("not a member")),
         ] {
             match (view(group).standing(), expected) {
                 (Standing::Healthy { is_primary }, Ok(expected)) => {
