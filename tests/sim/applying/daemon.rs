@@ -223,7 +223,6 @@ pub(crate) async fn claim(
     let start = StartFrom::Executed(GtidSet::new());
     let claim = ChannelClaim {
         standby: settings.standby,
-        half_written: None,
         is_run: true,
         identity,
         start: found.checkpoint.is_none().then_some(&start),

@@ -315,7 +315,6 @@ async fn an_epoch_that_a_crash_took_back_is_not_given_to_another_daemon() {
             source_uuid: None,
             filters: "",
             standby: false,
-            half_written: None,
             is_run: true,
         };
         let control = ControlSession::open(&target, "c", 1, &claim, true).await;

@@ -102,7 +102,6 @@ impl Channel {
                 source_uuid: Some(SOURCE),
                 filters: "",
                 standby: false,
-                half_written: None,
                 is_run: true,
             };
             let workers = self.settings.workers;

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use csa_provider::binlog::{Gtid, GtidSet, Uuid};
+use csa_provider::binlog::{GtidSet, Uuid};
 use csa_provider::seams::planted::{Bug, is_planted};
 use csa_scheduler::sequence::Sequence;
 use tracing::{info, warn};
@@ -46,9 +46,6 @@ pub struct ChannelClaim<'a> {
     pub filters: &'a str,
     /// Other daemons stand by for the channel, or this one did.
     pub standby: bool,
-    /// The transaction of which a part was left when the channel last ended, perhaps on a server that this target has
-    /// taken over from.
-    pub half_written: Option<&'a Gtid>,
     /// The channel is to apply transactions. A skip takes it to pass over the one that is in the way of that.
     pub is_run: bool,
 }
@@ -185,8 +182,7 @@ impl Taking<'_> {
         }
         // Before the checkpoint is written, and with each `target_gtids`: a change of it does not complete the rows.
         if claim.is_run {
-            let (executed, kept) = (&checkpoint.executed, claim.half_written);
-            intent::check_complete(session, channel, executed, kept).await?;
+            intent::check_complete(session, channel, &checkpoint.executed).await?;
         }
         if is_source {
             checkpoint::keep_progress(session, channel, &checkpoint).await?;

@@ -179,8 +179,7 @@ pub(crate) async fn is_part(session: &mut Session, channel: &str, gtid: &str) ->
 }
 
 /// Looks at the entry of a transaction that the target counts as executed, as `executed` shows. It is removed where the
-/// transaction is complete by now. Where there is none, it is made for the transaction that the daemon has `kept`: a server
-/// that has taken over has its part without the entry.
+/// transaction is complete by now.
 ///
 /// # Errors
 /// [`Error::PartlyDone`] if a part of it may be missing.
@@ -188,15 +187,8 @@ pub(crate) async fn check_complete(
     session: &mut Session,
     channel: &str,
     executed: &GtidSet,
-    kept: Option<&Gtid>,
 ) -> Result<()> {
-    let Some((gtid, state)) = entry_if_any(session, channel).await? else {
-        let Some(gtid) = kept.filter(|gtid| executed.contains(gtid)) else { return Ok(()) };
-        let gtid = gtid.to_string();
-        create(session).await?;
-        session.run(announce_rows(channel, &gtid, false)).await?;
-        return Err(partly_done(session, channel, gtid));
-    };
+    let Some((gtid, state)) = entry_if_any(session, channel).await? else { return Ok(()) };
     if !gtid.parse::<Gtid>().is_ok_and(|gtid| executed.contains(&gtid)) {
         return Ok(());
     }
@@ -309,7 +301,7 @@ mod tests {
             server.state().has_tables = true;
             server.state().entry = Some((format!("{SOURCE}:5"), state));
             let mut session = Session::connect(&server.target()).await.expect("connects");
-            let started = check_complete(&mut session, "c", &executed, None).await;
+            let started = check_complete(&mut session, "c", &executed).await;
             assert_eq!(started.err().is_some_and(is_partly), is_failed, "{state}");
             let next = find(&mut session, "c", &format!("{SOURCE}:6"), &executed).await;
             assert_eq!(next.err().is_some_and(is_partly), is_failed, "{state}");
@@ -320,22 +312,6 @@ mod tests {
             forget_failed(&mut session, "c").await.expect("answers");
             let removals = server.state().sent.iter().filter(is_removal).count();
             assert_eq!(removals, if is_failed { 1 } else { 2 }, "{state}");
-        }
-    }
-
-    /// A replica of the target was promoted.
-    #[tokio::test]
-    async fn a_kept_transaction_is_asked_about_where_it_has_no_entry() {
-        let executed: GtidSet = format!("{SOURCE}:1-6").parse().expect("a set");
-        for (number, is_asked) in [(5, true), (7, false)] {
-            let server = Scripted::default();
-            let mut session = Session::connect(&server.target()).await.expect("connects");
-            let kept = format!("{SOURCE}:{number}");
-            let gtid: Gtid = kept.parse().expect("a GTID");
-            let started = check_complete(&mut session, "c", &executed, Some(&gtid)).await;
-            assert_eq!(matches!(started, Err(Error::PartlyDone { .. })), is_asked, "{started:?}");
-            let is_noted = server.state().sent.contains(&announce_rows("c", &kept, false));
-            assert_eq!(is_noted, is_asked, "{number}");
         }
     }
 

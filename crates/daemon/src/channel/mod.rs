@@ -6,7 +6,6 @@ mod copy_watch;
 mod describe;
 mod error;
 mod first_copy;
-mod half_written;
 mod health;
 mod holes;
 mod identity;

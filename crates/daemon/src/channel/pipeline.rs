@@ -24,7 +24,6 @@ use tracing::{Instrument as _, info};
 
 use super::error::ChannelError;
 use super::first_copy::copied_tables;
-use super::half_written;
 use super::health::Health;
 use super::identity::Taking;
 use super::live_settings::Controls;
@@ -105,14 +104,11 @@ impl<'a> Pipeline<'a> {
                 source_uuid: source.and_then(|facts| facts.server_uuid.parse().ok()),
                 filters: &written_rules(&settings.filters),
                 standby: settings.applier.standby,
-                half_written: half_written::read(settings.directory()).as_ref(),
                 is_run: true,
             },
             target.statement_gtids,
         )
-        .await
-        .inspect_err(|error| half_written::keep(settings.directory(), error))?;
-        half_written::forget(settings.directory());
+        .await?;
         watch.done(StartStep::Claim);
         let executed = &control.checkpoint().executed;
         let attached = reception.attach(settings, executed, source, control.foreign());
@@ -213,9 +209,7 @@ impl<'a> Pipeline<'a> {
         // Of its own: an applier that stops while the target is away gives up its groups, and only a stop of the channel
         // is to end the channel with that.
         let given_up = kill.child_token();
-        let settings = self.settings;
         let outcome = self.applier(stream).run(reopening.stop.clone(), given_up.clone()).await;
-        let outcome = outcome.inspect_err(|error| half_written::keep(settings.directory(), error));
         if given_up.is_cancelled() && stop.is_cancelled() {
             kill.cancel();
         }

@@ -132,10 +132,8 @@ fn move_relay(
     // Only its lock may be in it. The rename says so where it is not empty then.
     drop(std::fs::remove_file(relay.directory.join("lock")));
     let said = moved(&received.directory, &relay.directory, from)?;
-    // Without the first, nothing is received until the target answers. The second is there after a failure only.
-    for file in ["foreign.json", "half_written"] {
-        drop(std::fs::rename(old.join(file), new.join(file)));
-    }
+    // Without it, nothing is received until the target answers.
+    drop(std::fs::rename(old.join("foreign.json"), new.join("foreign.json")));
     Ok(said)
 }
 
@@ -205,7 +203,7 @@ mod tests {
         };
         assert_eq!(move_state(&relay, "orders"), Ok(None), "it is on another host");
         // The daemon has refused the start under the new name.
-        for file in [segment, "foreign.json", "half_written", "move.json", "replica_uuid"] {
+        for file in [segment, "foreign.json", "move.json", "replica_uuid"] {
             write(&old.join(file), "old");
         }
         for file in ["relay/lock", "replica_uuid"] {
@@ -215,7 +213,7 @@ mod tests {
         assert!(said.contains("orders/relay is now"), "{said}");
         let read = |file: &str| std::fs::read_to_string(new.join(file)).unwrap();
         assert_eq!([segment, "foreign.json", "replica_uuid"].map(read), ["old", "old", "new"]);
-        assert_eq!(["move.json", "half_written"].map(read), ["old", "old"]);
+        assert_eq!(read("move.json"), "old");
         assert_eq!(move_state(&relay, "orders"), Ok(None), "nothing is left there");
         // The new name has received something.
         write(&old.join(segment), "older");

@@ -80,7 +80,7 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
 /// look at the disk leaves.
 fn is_made_by_restore(name: &str) -> bool {
     let finished = name.strip_suffix(".new").unwrap_or(name);
-    matches!(finished, MARK | "relay" | "replica_uuid" | "foreign.json" | "half_written")
+    matches!(finished, MARK | "relay" | "replica_uuid" | "foreign.json")
         || name.starts_with(".csa-daemon-")
 }
 
@@ -105,7 +105,7 @@ mod tests {
         folder.begin().expect("made");
         let made = ["relay/lock", "relay/segment-1.relay", "replica_uuid", "foreign.json.new"];
         fill(&path, &made);
-        fill(&path, &[".csa-daemon-7-0", "half_written"]);
+        fill(&path, &[".csa-daemon-7-0"]);
         // The restore was killed, and the next one ends.
         let folder = RestoreFolder::at(&path).expect("its own");
         folder.begin().expect("there");

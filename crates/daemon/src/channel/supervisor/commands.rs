@@ -11,7 +11,6 @@ use tracing::{Instrument as _, info};
 use super::{Done, Supervisor};
 use crate::channel::describe::state::Phase;
 use crate::channel::error::ChannelError;
-use crate::channel::half_written;
 use crate::channel::identity::Identity;
 use crate::channel::live_settings::Paused;
 use crate::channel::refusal::Refusal;
@@ -202,7 +201,6 @@ impl Supervisor {
                 source_uuid: None,
                 filters: &written_rules(&settings.filters),
                 standby: false,
-                half_written: None,
                 is_run: false,
             },
             // The skip executes no statement, so nothing has to be announced.
@@ -216,9 +214,6 @@ impl Supervisor {
         control.close().await;
         if !skipped? {
             info!(%gtid, "was already executed");
-        }
-        if half_written::read(settings.directory()).as_ref() == Some(gtid) {
-            half_written::forget(settings.directory());
         }
         Ok(())
     }
