@@ -363,6 +363,19 @@ async fn the_guide_without_a_target_works_as_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_in_statement_format_stops_an_archive_that_no_restore_could_pass() {
+    let source = Server::start("source", &[]);
+    let archive = folder();
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    let daemon = alone(&source, archive.path()).start();
+    archived(&daemon, &source).await;
+    source.exec("SET SESSION binlog_format=STATEMENT; INSERT INTO d.t VALUES (1)").await;
+    wait_state(&daemon, 0, "failed").await;
+    let error = channel(&daemon)["last_error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(error.contains("statement-format change"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn accounts_are_restored_unless_the_command_leaves_them_out() {
     let source = Server::start("source", &[]);
     let archive = folder();

@@ -15,6 +15,7 @@ use csa_relaystore::disk::{RelayPosition, RelayStoreOptions};
 use csa_relaystore::opening::{self, Loss, RelayContents, RelayStore};
 use csa_relaystore::read::Recovery;
 use csa_relaystore::write::RelayInlet;
+use csa_scheduler::filter::is_change_of_service;
 use parking_lot::Mutex as SyncMutex;
 use tokio::sync::{Mutex, watch};
 use tokio::task::{JoinError, JoinHandle};
@@ -350,6 +351,11 @@ impl Reception {
         let mut options = settings.source.clone();
         options.replica_uuid = replica_uuid(settings.directory())?;
         let provider = Provider::new(options, source).with_foreign(self.foreign.shared().clone());
+        let provider = match settings.archives_only() {
+            // Nothing after it would say that no restore applies the others.
+            true => provider.admitting(is_change_of_service),
+            false => provider,
+        };
         Ok(ReceivedFrom::Source(Box::new(provider)))
     }
 

@@ -57,6 +57,8 @@ pub const ROW_FORMAT: &str = "statement-format change; set binlog_format=ROW on 
 pub struct TransactionAssembler {
     open: Option<Open>,
     last: Option<Gtid>,
+    /// See [`TransactionAssembler::admitting`].
+    admits: Option<fn(&QueryEvent<'_>) -> bool>,
 }
 
 #[derive(Debug)]
@@ -81,7 +83,14 @@ enum Content {
 impl TransactionAssembler {
     #[must_use]
     pub const fn new() -> Self {
-        Self { open: None, last: None }
+        Self { open: None, last: None, admits: None }
+    }
+
+    /// Returns one that refuses changes in statement format, except those that `admits` accepts. Others leave that to
+    /// whoever applies the transaction.
+    #[must_use]
+    pub const fn admitting(admits: fn(&QueryEvent<'_>) -> bool) -> Self {
+        Self { open: None, last: None, admits: Some(admits) }
     }
 
     /// Returns the open transaction, unless it is left out.
@@ -221,7 +230,9 @@ impl TransactionAssembler {
                 self.part(EventType::QUERY)
             }
             // Only the channel's rules say whether its table is replicated.
-            Statement::Dml if begun => self.part(EventType::QUERY),
+            Statement::Dml if begun && self.admits.is_none_or(|admits| admits(&query)) => {
+                self.part(EventType::QUERY)
+            }
             // Rows and a commit follow (the first half of an atomic CREATE TABLE … SELECT).
             Statement::CreateTableStartTransaction => Ok(Placement::Body),
             Statement::Ddl if !begun => Ok(self.end()),

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::binlog::commit_times::CLOCK_NOTICED;
-use crate::binlog::event::EventType;
+use crate::binlog::event::{EventType, QueryEvent};
 use crate::binlog::gtid::{Gtid, GtidSet};
 use crate::seams::backoff::Backoff;
 use crate::server::group::{Address, Candidates};
@@ -108,6 +108,12 @@ impl Provider {
     #[must_use]
     pub fn with_foreign(self, foreign: SharedForeign) -> Self {
         Self { foreign, ..self }
+    }
+
+    /// Refuses changes in statement format, except those that `admits` accepts: nobody judges them after reception.
+    #[must_use]
+    pub fn admitting(self, admits: fn(&QueryEvent<'_>) -> bool) -> Self {
+        Self { assembler: TransactionAssembler::admitting(admits), ..self }
     }
 
     /// Receives into `sink`, reconnecting as long as it takes; `Ok` when stopped.

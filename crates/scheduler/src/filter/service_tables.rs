@@ -1,6 +1,7 @@
 //! Changes that a managed service logs of its own tables, some of them as statements whatever `binlog_format` is.
 
-use csa_provider::sql_text::{Dialect, Token};
+use csa_provider::binlog::QueryEvent;
+use csa_provider::sql_text::{Dialect, Statement, Token};
 
 use super::objects::is_name;
 use super::tokens::tokens;
@@ -17,6 +18,13 @@ const AFTER_TABLE: [&str; 4] = ["SET", "VALUES", "VALUE", "WHERE"];
 const QUERIES: [&str; 3] = ["SELECT", "TABLE", "WITH"];
 /// Words before a parenthesis that call no stored function.
 const BEFORE_PARENTHESIS: [&str; 5] = ["VALUES", "VALUE", "NOW", "UNIX_TIMESTAMP", "UTC_TIMESTAMP"];
+
+/// Returns true for a change of rows that certainly changes nothing but a managed service's own table.
+#[must_use]
+pub fn is_change_of_service(query: &QueryEvent<'_>) -> bool {
+    let (_, dialect) = Statement::read(query);
+    changed_service_table(query.statement, dialect).is_some()
+}
 
 /// Returns schema and name of a managed service's own table, if a change of rows can't change anything else: it names no
 /// other table and calls no stored function.

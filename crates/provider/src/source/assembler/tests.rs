@@ -120,6 +120,26 @@ fn a_change_in_statement_format_has_its_place() {
     assert_eq!(query(&mut assembler, "COMMIT").unwrap(), Placement::End);
 }
 
+/// Nobody judges it after the reception of an archive.
+#[test]
+fn an_archive_admits_changes_in_statement_format_of_some_tables_only() {
+    fn admits(query: &QueryEvent<'_>) -> bool {
+        query.statement.ends_with(b" s VALUES (1)")
+    }
+    for (text, is_admitted) in
+        [("insert into s VALUES (1)", true), ("delete from t where a=1", false)]
+    {
+        let mut assembler = TransactionAssembler::admitting(admits);
+        begin(&mut assembler, 1);
+        query(&mut assembler, "BEGIN").unwrap();
+        assert_eq!(place(&mut assembler, EventType::INTVAR), Placement::Body);
+        match query(&mut assembler, text) {
+            Ok(placed) => assert!(is_admitted && placed == Placement::Body, "{text}"),
+            Err(error) => assert!(!is_admitted && error.to_string().contains(":1: Query event")),
+        }
+    }
+}
+
 #[test]
 fn what_is_left_out_is_not_judged() {
     let mut assembler = TransactionAssembler::new();
