@@ -16,8 +16,8 @@ const BEFORE_TABLE: [&str; 7] =
 const AFTER_TABLE: [&str; 4] = ["SET", "VALUES", "VALUE", "WHERE"];
 /// Words of queries, which may read a view that calls a stored function.
 const QUERIES: [&str; 3] = ["SELECT", "TABLE", "WITH"];
-/// Words before a parenthesis that call no stored function.
-const BEFORE_PARENTHESIS: [&str; 5] = ["VALUES", "VALUE", "NOW", "UNIX_TIMESTAMP", "UTC_TIMESTAMP"];
+/// Words before a parenthesis that call no stored function. With a space between, NOW may be one.
+const BEFORE_PARENTHESIS: [&str; 4] = ["VALUES", "VALUE", "UNIX_TIMESTAMP", "UTC_TIMESTAMP"];
 
 /// Returns true for a change of rows that certainly changes nothing but a managed service's own table.
 #[must_use]
@@ -47,7 +47,9 @@ pub(crate) fn changed_service_table(
     let may_do_more = after.iter().any(|token| token.is_symbol(b'.') || is_one_of(token, &QUERIES));
     let may_call = after.windows(2).any(|pair| match pair {
         [name, next] => {
-            next.is_symbol(b'(') && is_name(name) && !is_one_of(name, &BEFORE_PARENTHESIS)
+            let is_builtin = is_one_of(name, &BEFORE_PARENTHESIS)
+                || name.is("NOW") && name.range().end == next.start;
+            next.is_symbol(b'(') && is_name(name) && !is_builtin
         }
         _ => false,
     });
@@ -85,6 +87,8 @@ mod tests {
             ("INSERT INTO mysql.rds_a (b) TABLE v", None),
             ("INSERT INTO mysql.rds_a VALUES (f(1))", None),
             ("INSERT INTO mysql.rds_a VALUES (`f` (1))", None),
+            ("INSERT INTO mysql.rds_a VALUES (NOW (6))", None),
+            ("INSERT INTO mysql.rds_a VALUES (NOW/**/(6))", None),
             ("INSERT INTO mysql.rds_a VALUES (d.now())", None),
             ("INSERT INTO mysql.rds_a VALUES (d. now())", None),
             ("DELETE FROM mysql.rds_a WHERE (SELECT f(1))", None),
