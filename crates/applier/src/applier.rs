@@ -429,7 +429,7 @@ impl<O: CommitObserver> Applier<O> {
                 self.keeper.look_writable().await
             }
             // A lock of others or a deadlock: a later one states the same and more.
-            Err(error) if error.is_passing() => {
+            Err(error) if error.is_passing() || error.is_brief() => {
                 if std::mem::take(&mut self.upkeep.is_level) {
                     warn!(%error, "the target's gtid_executed and the checkpoint differ, trying again");
                 }

@@ -93,10 +93,11 @@ impl Error {
 
     /// Returns true for an error that passes with time: no reason to stop a channel.
     pub(crate) fn is_passing(&self) -> bool {
-        !self.class().is_failure() || self.is_brief()
+        !self.class().is_failure()
     }
 
-    /// Returns true for what is worth another attempt at once: the transactions that are in the way may end soon.
+    /// Returns true for what is worth another attempt at once: the transactions that are in the way may end soon. Undo
+    /// slots may also stay full, so attempts at those are counted.
     pub(crate) fn is_brief(&self) -> bool {
         let is_of_slots =
             |error: &LinkError| matches!(error, LinkError::Server { code: NO_UNDO_SLOT, .. });
@@ -231,7 +232,8 @@ mod tests {
         // No undo slot is left: any transaction would meet it.
         assert_eq!((met(1637).class(), met(1637).is_of_transaction()), (ErrorClass::Slow, false));
         // A burst of short ones lasts for milliseconds.
-        assert!(met(1637).is_brief() && met(1637).of_bookkeeping().is_passing());
+        assert!(met(1637).is_brief() && met(1637).of_bookkeeping().is_brief());
+        assert!(!met(1637).is_passing() && !met(1637).of_bookkeeping().is_passing());
         assert!(met(1213).is_brief() && !met(1114).is_brief() && !met(1114).is_passing());
     }
 }

@@ -350,4 +350,14 @@ pub(crate) mod tests {
             assert!(took >= Duration::from_millis(310), "{code}: {took:?}");
         }
     }
+
+    /// The channel's state shows it then.
+    #[tokio::test(start_paused = true)]
+    async fn our_own_rows_are_not_repeated_while_undo_slots_are_full() {
+        let server = Scripted::default();
+        let mut keeper = keeper(&server).await;
+        server.state().refusals.extend([1637]);
+        let error = keeper.add_workers(4).await.expect_err("refused");
+        assert_eq!(error.class(), ErrorClass::Slow);
+    }
 }

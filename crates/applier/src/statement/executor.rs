@@ -97,6 +97,7 @@ impl StatementExecutor {
         group: &Group,
         stop: &CancellationToken,
     ) -> Result<()> {
+        let (mut retries, limit) = (0, self.parts.options.transaction_retries);
         let mut conflicts = retry_pause::conflicts();
         let mut backoff = self.parts.options.backoff();
         loop {
@@ -106,7 +107,8 @@ impl StatementExecutor {
             };
             match error.class() {
                 _ if error.is_brief() && stop.is_cancelled() => return Err(Error::Stopping),
-                _ if error.is_brief() => {
+                class if class == ErrorClass::Retry || error.is_brief() && retries < limit => {
+                    retries += 1;
                     retry_pause::pause(&mut conflicts, &*self.parts.options.chance).await;
                 }
                 ErrorClass::Unavailable => keeper.wait_and_regain(&error, &mut backoff).await?,
@@ -158,14 +160,15 @@ impl StatementExecutor {
             if stop.is_cancelled() && has_waited && !is_decided {
                 return Err(Error::Stopping);
             }
-            let may_retry = is_decided || retries < self.parts.options.transaction_retries;
+            let may_retry = retries < self.parts.options.transaction_retries && error.is_brief()
+                || is_decided && (error.class() == ErrorClass::Retry || has_waited);
             match error.class() {
                 // Not counted: whoever holds it, a replica would wait as long as it takes.
                 ErrorClass::Retry if error.is_lock_timeout() => {
                     self.parts.status.lock_timeout();
                     debug!(gtid = %statement.gtid, %error, "waiting for the lock again");
                 }
-                _ if may_retry && (error.is_brief() || is_decided && has_waited) => {
+                _ if may_retry => {
                     retries += 1;
                     self.parts.status.retried();
                     info!(gtid = %statement.gtid, retries, %error, "statement failed, trying again");
@@ -181,8 +184,7 @@ impl StatementExecutor {
                     self.parts.status.retried();
                     retry_pause::pause(&mut conflicts, &*self.parts.options.chance).await;
                 }
-                // Not counted as a retry, and the statement may have taken effect: its GTID or
-                // entry shows.
+                // Not counted as a retry, and the statement may have taken effect: its GTID or entry shows.
                 ErrorClass::Unavailable => {
                     debug!(gtid = %statement.gtid, %error, "waiting for the target");
                     attempts.lost();
