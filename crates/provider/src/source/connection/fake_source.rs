@@ -299,7 +299,8 @@ impl FakeSource {
     async fn answers(&mut self, question: &[u8]) -> bool {
         if question == LOGS_APPLIED.as_bytes() {
             let value = if self.leaves_out_applied { "OFF" } else { "ON" };
-            self.rows(2, &[["log_replica_updates", value].map(str::to_owned).to_vec()]).await;
+            let variables = [["version", self.version], ["log_replica_updates", value]];
+            self.rows(2, &variables.map(|pair| pair.map(str::to_owned).to_vec())).await;
             return true;
         }
         let value = match question {

@@ -13,7 +13,7 @@ const UNKNOWN_VARIABLE: u16 = 1193;
 /// Asks for the variable by both of its names, of which a server has one at least. The version that a connection shows may
 /// be a proxy's.
 pub(in crate::source) const LOGS_APPLIED: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
-     ('log_replica_updates', 'log_slave_updates', 'wsrep_on', 'wsrep_provider')";
+     ('version', 'log_replica_updates', 'log_slave_updates', 'wsrep_on', 'wsrep_provider')";
 
 /// Refuses an address that would send changes as statements, or lacks what it applies as a replica, or is taken for
 /// this replica, where another one may serve. A start has warned of the first address only.
@@ -41,7 +41,7 @@ async fn logs_applied(connection: &mut SourceConnection) -> Result<(), Connectio
     if !facts.leaves_out_applied() {
         return Ok(());
     }
-    let version = Version::parse(connection.server_version());
+    let version = Version::parse(facts.text("version"));
     let what = if facts.is_galera_node() {
         "a node of a Galera cluster"
     } else if Upstream::read(connection, &version).await == Upstream::Known {
@@ -74,6 +74,22 @@ fn unfit(settings: &str, server_id: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::connection::fake_source::{FakeSource, Wires};
+
+    #[tokio::test]
+    async fn a_replica_behind_a_proxy_is_asked_in_the_words_of_its_own_version() {
+        let (options, mut ends) = Wires::options();
+        let script = tokio::spawn(async move {
+            let mut source = FakeSource::new(ends.recv().await.expect("a connection"));
+            (source.of_proxy, source.leaves_out_applied) = (Some("8.0.20-router"), true);
+            source.accept_look().await;
+        });
+        let mut connection =
+            SourceConnection::connect(&options, "source", 3306).await.expect("logs in");
+        let error = check(&mut connection, 7).await.expect_err("unfit").to_string();
+        assert!(error.contains("a replica with log_replica_updates=OFF"), "{error}");
+        script.abort();
+    }
 
     #[test]
     fn statements_and_the_replicas_own_number_are_unfit() {

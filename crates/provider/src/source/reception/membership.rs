@@ -46,11 +46,41 @@ pub(super) async fn fault(connection: &mut SourceConnection) -> Option<String> {
 }
 
 async fn view(connection: &mut SourceConnection) -> Result<GroupView, ConnectionError> {
-    let version = Version::parse(connection.server_version());
+    // A proxy greets with a version of its own.
+    let version = Version::parse(&connection.setting("SELECT @@version").await?);
     GroupView::read(connection, &version).await.map_err(|error| match error.code() {
         Some(DENIED) => ConnectionError::Protocol(format!(
             "source.discover needs GRANT {MEMBERS_PRIVILEGE} for the account on the source: {error}"
         )),
         _ => error,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::connection::fake_source::{FakeSource, Wires};
+
+    #[tokio::test]
+    async fn a_member_behind_a_proxy_is_asked_in_the_words_of_its_own_version() {
+        let (options, mut ends) = Wires::options();
+        let script = async {
+            let mut source = FakeSource::new(ends.recv().await.expect("a connection"));
+            source.of_proxy = Some("8.4.0-router");
+            source.accept_login().await;
+            assert!(source.command().await.ends_with(b"SELECT @@version LIMIT 1"));
+            source.value("5.7.44").await;
+            let asked = source.command().await;
+            source.rows(5, &[]).await;
+            String::from_utf8(asked).expect("text")
+        };
+        let look = async {
+            let mut connection =
+                SourceConnection::connect(&options, "source", 3306).await.expect("logs in");
+            view(&mut connection).await.expect("an answer").members.len()
+        };
+        let (asked, members) = tokio::join!(script, look);
+        assert!(asked.contains("MEMBER_STATE, '' FROM"), "{asked}");
+        assert_eq!(members, 0);
+    }
 }
