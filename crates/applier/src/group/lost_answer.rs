@@ -56,7 +56,8 @@ impl WorkerSession {
         let Some(last) = last else { return Ok(false) };
         let gtid = &last.relayed.header.gtid;
         // Opened again with the worker's lock, which the server frees only when the session has ended.
-        group::catch_up_in_galera(self.session().await?).await?;
+        let route = self.target.route.clone();
+        group::catch_up_in_galera(self.session().await?, &route).await?;
         let executed = self.own_row().await?;
         if self.target.gtids == TargetGtids::Source {
             let executed = self.session().await?.has_executed(&gtid.to_string()).await?;

@@ -35,6 +35,8 @@ struct GroupOfTarget {
     uuids: Vec<Uuid>,
     /// The account sees its members.
     is_visible: bool,
+    /// It has `wsrep_on`; `None` before the first look.
+    is_galera: Option<bool>,
 }
 
 impl Route {
@@ -75,12 +77,18 @@ impl Route {
         let uuids = ["group_replication_group_name", "group_replication_view_change_uuid"];
         let uuids = uuids.iter().filter_map(|name| target.text(name).parse().ok()).collect();
         let is_visible = matches!(target.group, Membership::Known(_));
-        *self.0.group.lock() = GroupOfTarget { uuids, is_visible };
+        let is_galera = Some(target.is_on("wsrep_on"));
+        *self.0.group.lock() = GroupOfTarget { uuids, is_visible, is_galera };
     }
 
     /// Returns true if the target was seen to be in a group, whose members the account sees.
     pub(crate) fn is_of_group(&self) -> bool {
         self.0.group.lock().is_visible
+    }
+
+    /// Returns false if the target was seen to be no node of a Galera cluster.
+    pub(crate) fn may_be_galera(&self) -> bool {
+        self.0.group.lock().is_galera != Some(false)
     }
 
     /// Returns the UUIDs of the GTIDs that the target's group gives its transactions.

@@ -5,7 +5,7 @@ use tracing::{info, warn};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::ownership::audit::{self, AuditEntry};
-use crate::ownership::bookkeeping::{connect, has_table};
+use crate::ownership::bookkeeping::{connect_level, has_table};
 use crate::ownership::checkpoint;
 use crate::ownership::locks::{self, Claimant};
 use crate::ownership::shown_state::is_logged;
@@ -26,7 +26,7 @@ const NOBODY: &str = "csa-daemon adopt";
 /// nothing is changed then.
 pub async fn adopt(target: &Target, from: &str, entry: &AuditEntry) -> Result<Checkpoint> {
     let to = entry.channel.as_str();
-    let mut session = connect(target).await?;
+    let mut session = connect_level(target).await?;
     // The server releases both locks when the session ends.
     for channel in [from, to] {
         locks::take(&mut session, channel, Claimant::new(NOBODY)).await?;
@@ -91,7 +91,7 @@ async fn move_rows(session: &mut Session, from: &str, to: &str) -> Result<Checkp
 /// # Errors
 /// The server does not answer, or refuses.
 pub async fn adopt_move(server: &Target, from: &str, to: &str) -> Result<()> {
-    let mut session = connect(server).await?;
+    let mut session = connect_level(server).await?;
     let moved = move_journal(&mut session, from, to).await;
     session.close().await;
     moved

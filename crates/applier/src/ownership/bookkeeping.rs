@@ -82,12 +82,19 @@ pub(crate) async fn connect(target: &Target) -> Result<Session> {
     Ok(session)
 }
 
+/// As [`connect`], for what reads the progress of a channel: a node of a Galera cluster catches up first.
+pub(crate) async fn connect_level(target: &Target) -> Result<Session> {
+    let mut session = connect(target).await?;
+    let level = group::catch_up_in_galera(&mut session, &target.route).await;
+    level.map_err(Error::connecting)?;
+    Ok(session)
+}
+
 async fn prepare(session: &mut Session, target: &Target) -> Result<()> {
     session.end_when_idle(IDLE_LIMIT).await?;
     if target.route.is_of_group() {
         Box::pin(group::catch_up(session, target.net_timeout)).await?;
     }
-    group::catch_up_in_galera(session).await?;
     match target.gtids.hides_bookkeeping() {
         true => session.log(false).await,
         false => Ok(()),
@@ -98,6 +105,20 @@ async fn prepare(session: &mut Session, target: &Target) -> Result<()> {
 mod tests {
     use super::*;
     use crate::server::scripted::Scripted;
+
+    #[tokio::test]
+    async fn only_what_reads_progress_waits_for_a_galera_cluster() {
+        let scripted = Scripted::default();
+        scripted.state().is_galera = true;
+        let waits = || {
+            let state = scripted.state();
+            state.sent.iter().filter(|sent| sent.contains("wsrep_sync_wait=1")).count()
+        };
+        connect(&scripted.target()).await.expect("connected");
+        assert_eq!(waits(), 0);
+        connect_level(&scripted.target()).await.expect("connected");
+        assert_eq!(waits(), 1);
+    }
 
     #[tokio::test]
     async fn only_a_missing_table_is_created() {

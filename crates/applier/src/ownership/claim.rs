@@ -68,7 +68,7 @@ impl ControlSession {
         let ChannelClaim { identity, standby, .. } = *claim;
         let reachability = Reachability::default();
         let target = &target.in_room(reachability.room().of_session());
-        let mut session = bookkeeping::connect(target).await?;
+        let mut session = bookkeeping::connect_level(target).await?;
         // The lock comes first: of two daemons that start at once, only one goes further.
         locks::take(&mut session, channel, locks::Claimant::new(identity)).await?;
         // A copy that held the lock until now may have left changes to apply, or ended.

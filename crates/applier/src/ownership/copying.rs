@@ -412,7 +412,7 @@ impl CopyClaim {
 
 /// Takes the lock of a channel.
 async fn hold(target: &Target, channel: &str) -> Result<Session> {
-    let mut session = bookkeeping::connect(target).await?;
+    let mut session = bookkeeping::connect_level(target).await?;
     session.end_when_idle(unhurried(IDLE_LIMIT)).await?;
     // Unlike a daemon, a copy has no sessions of an earlier life: whoever holds the lock may still write.
     let identity = format!("{NOBODY} {}", session.id());

@@ -18,6 +18,7 @@ use crate::ownership::locks;
 use crate::ownership::target_servers;
 use crate::server::facts;
 use crate::server::generation::{Generation, Place};
+use crate::server::group;
 use crate::server::session::Session;
 use crate::server::target::Target;
 
@@ -57,8 +58,14 @@ impl ControlSession {
             self.restore_gtids().await?;
         }
         // Read after the last COMMIT has its answer, or the target would seem to lack it.
-        let said = self.said(target.gtids).await?;
+        let mut said = self.said(target.gtids).await?;
         let committed = self.commits.executed();
+        let is_as_before = place.server == self.hold.server
+            && judge(self.checkpoint.epoch, &committed, &said) == Continuity::Same;
+        // Another node of a Galera cluster, and one that has restarted, can serve before it has everything.
+        if !is_as_before && group::catch_up_in_galera(&mut self.session, &target.route).await? {
+            said = self.said(target.gtids).await?;
+        }
         match judge(self.checkpoint.epoch, &committed, &said) {
             Continuity::Same => {}
             Continuity::TakenOver(epoch) => return Err(self.taken_over(epoch)),

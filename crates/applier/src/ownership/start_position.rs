@@ -69,7 +69,7 @@ impl StartPosition<'_> {
         if let Some(server) = self.source_uuid.filter(|uuid| self.target_uuids.contains(uuid)) {
             return Err(same_server(server).join("; "));
         }
-        self.passes_over_nothing(&shared)?;
+        let mut warnings = self.passes_over_nothing(&shared)?;
         let own = self.channels.iter().find(|record| record.channel == self.channel);
         match own.and_then(|record| Some((record, record.checkpoint.as_ref()?))) {
             Some((record, checkpoint)) => {
@@ -78,35 +78,51 @@ impl StartPosition<'_> {
                 if !follows {
                     self.not_restored(checkpoint)?;
                 }
-                Ok(Vec::new())
             }
-            None => self.check_first(shared),
+            None => warnings.extend(self.check_first(shared)?),
         }
+        Ok(warnings)
     }
 
-    /// Refuses a channel beside another one of this source, with tables of its own, if one of them states as executed on the
-    /// target what it leaves out: the other would pass over that.
+    /// Refuses a channel beside another one of this source, with tables of its own, if one of them states as executed what
+    /// it leaves out: the other would pass over that. Returns warnings where only a part of the history is the same.
     fn passes_over_nothing(
         &self,
         shared: impl Fn(&ChannelRecord) -> SharedTables,
-    ) -> Result<(), String> {
-        let follows = |record: &ChannelRecord, server: Uuid| {
-            record.identity.as_ref().is_some_and(|identity| identity.source_uuids.contains(&server))
+    ) -> Result<Vec<String>, String> {
+        let is_its_own = |uuid: &Uuid| {
+            Some(*uuid) == self.source_uuid
+                || !self.is_own(uuid) && self.source.is_some_and(|source| source.has_uuid(uuid))
         };
-        let other = self.others().map(|(record, _)| record).find(|&record| {
-            (self.gtids != TargetGtids::Own || record.follows_target)
-                && self.source_uuid.is_some_and(|server| follows(record, server))
-                && shared(record) == SharedTables::Nothing
-        });
-        let Some(ChannelRecord { channel: other, .. }) = other else { return Ok(()) };
+        let mut warnings = Vec::new();
+        for (record, _) in self.others() {
+            let hides = self.gtids != TargetGtids::Own || record.follows_target;
+            let Some(identity) = record.identity.as_ref().filter(|_| hides) else { continue };
+            let followed = &identity.source_uuids;
+            if !followed.iter().any(is_its_own) || shared(record) != SharedTables::Nothing {
+                continue;
+            }
+            // The server that it reads from is always among them.
+            let is_sure = followed.iter().copied().eq(self.source_uuid);
+            let share = if is_sure { "share" } else { "perhaps share" };
+            let text = self.hidden_beside(&record.channel, share);
+            if is_sure {
+                return Err(text);
+            }
+            warnings.push(text);
+        }
+        Ok(warnings)
+    }
+
+    fn hidden_beside(&self, other: &str, share: &str) -> String {
         let Self { channel, address, .. } = self;
-        Err(format!(
-            "channels {channel:?} and {other:?} share a source and target {address}. With target_gtids = \"mirror\" or \
+        format!(
+            "channels {channel:?} and {other:?} {share} a source and target {address}. With target_gtids = \"mirror\" or \
              \"source\" the transactions that one of them leaves out count as executed there, so the other would pass \
              over its definitions or rows. Set target_gtids = \"own\" for both, or replicate the tables of both with one \
              channel. If {other:?} is used no more, run there: {}DELETE FROM csa.checkpoint WHERE channel='{other}'",
             by_hand(!self.gtids.hides_bookkeeping()),
-        ))
+        )
     }
 
     fn others(&self) -> impl Iterator<Item = (&ChannelRecord, &Checkpoint)> {

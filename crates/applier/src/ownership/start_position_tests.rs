@@ -250,19 +250,24 @@ fn channels_with_tables_of_their_own_start_where_they_are_told() {
     assert!(unknown.check().is_ok_and(|warnings| warnings[0].contains("\"other\"")));
 }
 
-#[test]
-fn what_one_channel_leaves_out_is_not_executed_for_another() {
-    let other = |server: &str| ChannelRecord {
+/// Returns the record of a channel whose sources had transactions of these servers.
+fn other(servers: &[&str]) -> ChannelRecord {
+    let servers = servers.iter().map(|server| server.parse().expect("a UUID"));
+    ChannelRecord {
         identity: Some(ChannelIdentity {
-            source_uuids: [server.parse().expect("a UUID")].into(),
+            source_uuids: servers.collect(),
             ..ChannelIdentity::default()
         }),
         ..record("other", "A:1-90")
-    };
+    }
+}
+
+#[test]
+fn what_one_channel_leaves_out_is_not_executed_for_another() {
     let beside = |gtids, server| Case {
         start: at("A:1-90"),
         gtids,
-        channels: vec![other(server)],
+        channels: vec![other(&[server])],
         shared: SharedTables::Nothing,
         ..Case::default()
     };
@@ -270,7 +275,7 @@ fn what_one_channel_leaves_out_is_not_executed_for_another() {
     for gtids in [TargetGtids::Mirror, TargetGtids::Source] {
         let case = beside(gtids, A);
         case.refused(&words);
-        let channels = vec![other(A), record("new", "A:1-95")];
+        let channels = vec![other(&[A]), record("new", "A:1-95")];
         Case { channels, ..case.clone() }.refused(&words);
         // They bring the same transactions.
         Case { shared: SharedTables::Table("d.t".to_owned()), ..case }.starts();
@@ -280,6 +285,30 @@ fn what_one_channel_leaves_out_is_not_executed_for_another() {
     own.starts();
     own.channels[0].follows_target = true;
     own.refused(&words);
+}
+
+#[test]
+fn a_history_in_common_is_no_proof_of_a_common_source() {
+    const MEMBER: &str = "cccccccc-cccc-cccc-cccc-cccccccccccc";
+    // The other one's source was copied from this one, or is another member of the group A.
+    for (source_uuid, servers) in [(A, [A, B]), (MEMBER, [A, B])] {
+        for gtids in [TargetGtids::Mirror, TargetGtids::Source] {
+            let channels = vec![other(&servers), record("new", "A:1-95")];
+            let shared = SharedTables::Nothing;
+            let case = Case { source_uuid, gtids, channels, shared, ..Case::default() };
+            let warnings = case.check().expect("it starts");
+            assert!(warnings.len() == 1 && warnings[0].contains("perhaps share"), "{warnings:?}");
+        }
+    }
+    // Both have what the target made.
+    let ring = Case {
+        source: Some("A:1-100,T:1-9"),
+        gtids: TargetGtids::Source,
+        channels: vec![other(&[B, OWN]), record("new", "A:1-95")],
+        shared: SharedTables::Nothing,
+        ..Case::default()
+    };
+    ring.starts();
 }
 
 #[test]

@@ -42,8 +42,6 @@ pub(crate) struct RowExecutor {
 const IMAGE_BYTES: usize = 1 << 20;
 /// Making statements of so few bytes takes less time than a switch to another thread and back.
 const BYTES_AT_ONCE: usize = 16 << 10;
-/// Bytes of statements in one packet.
-const PACKET_BYTES: usize = 1 << 20;
 
 impl RowExecutor {
     pub(crate) fn new(options: &ApplierOptions, tables: Arc<TargetTables>) -> Self {
@@ -249,7 +247,7 @@ impl RowExecutor {
                 Arc::make_mut(table).not_transactional = None;
             }
         }
-        let (limit, settings) = (session.server().packet_bytes().min(PACKET_BYTES), self.settings);
+        let (limit, settings) = (session.server().packet_bytes(), self.settings);
         let is_large = images.len() > BYTES_AT_ONCE;
         let zone = zone.map(str::to_owned);
         let years = self.years_have_signs;

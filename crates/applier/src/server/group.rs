@@ -7,6 +7,7 @@ use csa_provider::server::group::{GroupView, Member};
 
 use super::session::Session;
 use crate::error::{Error, Result};
+use crate::options::Route;
 
 /// Returns the server's group as the server sees it.
 pub(crate) async fn of(session: &mut Session) -> Result<GroupView> {
@@ -40,14 +41,54 @@ pub(crate) async fn catch_up(session: &mut Session, patience: Duration) -> Resul
     session.run("SET SESSION group_replication_consistency=DEFAULT").await.map(drop)
 }
 
-/// Waits until a node of a Galera cluster has applied what the cluster has committed so far. Other servers lack the
-/// variable, or have it OFF.
-pub(crate) async fn catch_up_in_galera(session: &mut Session) -> Result<()> {
+/// Waits until a node of a Galera cluster has applied what the cluster has committed so far, and returns true. Other servers
+/// lack the variable, or have it OFF; those that were seen to are not asked.
+///
+/// # Errors
+/// Returns [`Error::Unfit`] after the node's own patience.
+pub(crate) async fn catch_up_in_galera(session: &mut Session, route: &Route) -> Result<bool> {
     const QUERY: &str = "SHOW SESSION VARIABLES WHERE Value='ON' AND Variable_name IN ('wsrep_on')";
+    if !route.may_be_galera() {
+        return Ok(false);
+    }
     let found: Option<(String, String)> = session.setting(QUERY).await?;
     if found.is_none() {
-        return Ok(());
+        return Ok(false);
     }
     let wait = "SET SESSION wsrep_sync_wait=1;BEGIN;COMMIT;SET SESSION wsrep_sync_wait=DEFAULT";
-    session.run(wait).await.map(drop)
+    match session.run(wait).await {
+        Err(error) if error.is_lock_timeout() => {
+            let address = session.address().to_owned();
+            let why = "it has not applied what its Galera cluster committed".to_owned();
+            Err(Error::Unfit { address, why })
+        }
+        waited => waited.map(|_| true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::server::ServerFacts;
+
+    use super::*;
+    use crate::server::scripted::{Fate, Scripted};
+
+    #[tokio::test]
+    async fn a_server_that_was_seen_to_be_in_no_galera_cluster_is_not_asked() {
+        let scripted = Scripted::default();
+        scripted.state().is_galera = true;
+        let target = scripted.target();
+        let mut session = Session::connect(&target).await.expect("connected");
+        for (seen, waits) in [(None, true), (Some("OFF"), false), (Some("ON"), true)] {
+            if let Some(value) = seen {
+                let variables = [("wsrep_on".to_owned(), value.to_owned())].into();
+                target.route.note(&ServerFacts { variables, ..ServerFacts::default() });
+            }
+            let waited = catch_up_in_galera(&mut session, &target.route).await;
+            assert_eq!(waited.expect("level"), waits, "{seen:?}");
+        }
+        scripted.state().fates.push_back(Fate::Refused(1205));
+        let late = catch_up_in_galera(&mut session, &target.route).await.expect_err("it is late");
+        assert!(matches!(late, Error::Unfit { .. }), "{late}");
+    }
 }

@@ -58,6 +58,8 @@ pub(crate) struct ScriptedState {
     pub(crate) lock_waits_by_transaction: Vec<(u32, u32)>,
     /// The fates of the COMMITs to come; those after them succeed.
     pub(crate) fates: VecDeque<Fate>,
+    /// It is a node of a Galera cluster.
+    pub(crate) is_galera: bool,
     /// The error of the next COM_SET_OPTION.
     pub(crate) option_error: Option<LinkError>,
     /// The errors of the INSERTs to come; those after them succeed.
@@ -192,7 +194,7 @@ impl Connection {
             return state.entry.iter().map(found).collect();
         }
         if query.contains("'wsrep_on'") {
-            return Vec::new();
+            return state.is_galera.then(|| row(&["wsrep_on", "ON"])).into_iter().collect();
         }
         let Place { server, holder } = Scripted::place();
         let found: &[&str] = match query {

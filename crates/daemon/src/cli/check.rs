@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use csa_applier::TargetGtids;
+use csa_applier::{ChannelRecord, TargetChannels, TargetGtids};
 use csa_provider::server::{Finding, Level, Place};
 
 use crate::servers::{CheckOptions, CheckReport, Profiles};
@@ -109,8 +109,12 @@ async fn look(
     let selection = Replicated::new(&settings.filters);
     let mut report = crate::servers::check(&options, &selection).await;
     if !settings.archives_only() {
-        report.findings.extend(same_tables(settings, all).await);
-        report.findings.extend(shared_gtids(settings, all));
+        // A target that does not answer has been reported already.
+        let known = csa_applier::target_channels(&settings.target).await.ok();
+        if let Some(known) = &known {
+            report.findings.extend(same_tables(settings, all, known));
+        }
+        report.findings.extend(shared_gtids(settings, all, &known.unwrap_or_default().channels));
     }
     report.findings.extend(archive(settings).await);
     report.findings.extend(refusal(settings, &report).await);
@@ -139,10 +143,12 @@ async fn archive(settings: &ChannelSettings) -> Option<Finding> {
 
 /// Returns the channels of the file, and others known to the target, that write the same tables
 /// there.
-async fn same_tables(settings: &ChannelSettings, all: &[ChannelSettings]) -> Vec<Finding> {
+fn same_tables(
+    settings: &ChannelSettings,
+    all: &[ChannelSettings],
+    known: &TargetChannels,
+) -> Vec<Finding> {
     const CHECK: &str = "target.same_tables";
-    // A target that does not answer has been reported already.
-    let Ok(known) = csa_applier::target_channels(&settings.target).await else { return Vec::new() };
     let identity = |name: &str| {
         let record = known.channels.iter().find(|record| record.channel == name);
         record.and_then(|record| record.identity.as_ref())
@@ -188,26 +194,51 @@ async fn same_tables(settings: &ChannelSettings, all: &[ChannelSettings]) -> Vec
     found
 }
 
-/// Returns whether another channel of the file brings the same source's transactions to the same target, where what one of
-/// them leaves out counts as executed for the other.
-fn shared_gtids(settings: &ChannelSettings, all: &[ChannelSettings]) -> Option<Finding> {
+/// Returns whether another channel brings the same source's transactions to the same target, where what one of them leaves
+/// out counts as executed for the other. Of a channel that the target records it may be so.
+fn shared_gtids(
+    settings: &ChannelSettings,
+    all: &[ChannelSettings],
+    known: &[ChannelRecord],
+) -> Option<Finding> {
+    const CHECK: &str = "target.shared_gtids";
     let servers = |channel: &ChannelSettings| {
         (channel.source.host.clone(), channel.source.port, channel.target.address())
     };
     let is_own = |channel: &ChannelSettings| channel.target.gtids == TargetGtids::Own;
-    let other = all.iter().find(|other| {
+    let same = all.iter().find(|other| {
         other.name != settings.name
             && !other.archives_only()
             && servers(other) == servers(settings)
             && !(is_own(other) && is_own(settings))
-    })?;
-    let text = format!(
-        "channel {:?} shares source and target, and what one of the two leaves out counts as executed for the other",
-        other.name
-    );
+    });
     let own =
         "[channel.applier] target_gtids = \"own\" for both, or one channel for the tables of both";
-    Some(Finding::error("target.shared_gtids", text).fix(Place::Configuration, own))
+    if let Some(other) = same {
+        let text = format!(
+            "channel {:?} shares source and target, and what one of the two leaves out counts as executed for the other",
+            other.name
+        );
+        return Some(Finding::error(CHECK, text).fix(Place::Configuration, own));
+    }
+    let record = known.iter().find(|record| record.channel == settings.name)?;
+    let followed = &record.identity.as_ref()?.source_uuids - &record.target_uuids;
+    let hides = |other: &ChannelRecord| {
+        let in_file = all.iter().find(|channel| channel.name == other.channel);
+        other.follows_target || !is_own(settings) || in_file.is_some_and(|other| !is_own(other))
+    };
+    let other = known.iter().find(|other| {
+        let identity = other.identity.as_ref().filter(|_| other.checkpoint.is_some());
+        other.channel != settings.name
+            && identity.is_some_and(|identity| !identity.source_uuids.is_disjoint(&followed))
+            && hides(other)
+    })?;
+    let text = format!(
+        "channel {:?} has transactions of the same servers: if the two share a source or its group, what one leaves out \
+         counts as executed for the other",
+        other.channel
+    );
+    Some(Finding::warning(CHECK, text).fix(Place::Configuration, own))
 }
 
 /// The start's own refusal, unless a finding above implies it: the checks must not promise what the
@@ -244,6 +275,9 @@ fn verdict(reports: &[CheckReport]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use csa_applier::{ChannelIdentity, Checkpoint};
+    use csa_provider::binlog::Uuid;
+
     use super::*;
     use crate::config::tests::MINIMAL;
 
@@ -252,12 +286,44 @@ mod tests {
         let second = MINIMAL.replace("orders", "items").replace("4201", "4202");
         let found = |settings: &str, second: &str| {
             let config = Config::parse(&format!("{MINIMAL}{settings}{second}")).expect("valid");
-            let found = |place: usize| shared_gtids(&config.channels[place], &config.channels);
+            let found = |place: usize| shared_gtids(&config.channels[place], &config.channels, &[]);
             (found(0).is_some(), found(1).is_some())
         };
         let mirror = "[channel.applier]\ntarget_gtids = \"mirror\"\n";
         assert_eq!(found("", &second), (false, false));
         assert_eq!(found(mirror, &second), (true, true));
         assert_eq!(found(mirror, &second.replace("127.0.0.1", "127.0.0.2")), (false, false));
+    }
+    #[test]
+    fn recorded_channels_that_may_share_a_source_are_warned_of() {
+        let other = MINIMAL.replace("orders", "items").replace("4201", "4202");
+        // Another member of the group, or another source.
+        let other = other.replace("127.0.0.1", "127.0.0.2");
+        let uuid = |number: u8| Uuid::from_bytes([number; 16]);
+        let record = |channel: &str, servers: [u8; 2]| ChannelRecord {
+            channel: channel.to_owned(),
+            checkpoint: Some(Checkpoint::default()),
+            target_uuids: [uuid(9)].into(),
+            identity: Some(ChannelIdentity {
+                source_uuids: servers.map(uuid).into(),
+                ..ChannelIdentity::default()
+            }),
+            ..ChannelRecord::default()
+        };
+        let mirror = "[channel.applier]\ntarget_gtids = \"mirror\"\n";
+        for (settings, others, servers, is_warned) in [
+            (mirror, "", [1, 3], true),
+            ("", mirror, [1, 3], true),
+            ("", "", [1, 3], false),
+            // What the target made comes back to both.
+            (mirror, "", [3, 9], false),
+        ] {
+            let text = format!("{MINIMAL}{settings}{other}{others}");
+            let all = Config::parse(&text).expect("valid").channels;
+            let known = [record(&all[0].name, [1, 2]), record(&all[1].name, servers)];
+            let found = shared_gtids(&all[0], &all, &known);
+            let levels = found.map(|finding| finding.level);
+            assert_eq!(levels, is_warned.then_some(Level::Warning), "{servers:?}");
+        }
     }
 }

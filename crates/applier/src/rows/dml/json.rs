@@ -12,7 +12,8 @@ const VARCHAR: u8 = 15;
 const VARCHAR_MAX: usize = 0xffff;
 const BIT: u8 = 16;
 const STRING: u8 = 254;
-/// Conditions for the partial changes of a row: a few changes may be as large as they are, many take no more than this.
+/// Conditions for the partial changes of a row: a few changes may be as large as they are, many take no more than this,
+/// or than the target takes in one packet.
 const CONDITION_BYTES: usize = 16 << 20;
 const DIFFS_OF_ANY_SIZE: usize = 16;
 
@@ -210,17 +211,18 @@ pub(super) fn push_diffs(
 }
 
 /// Appends conditions, each with AND before it, that hold only if every change finds its place: the
-/// functions silently do nothing where a path does not exist.
+/// functions silently do nothing where a path does not exist. `packet`: bytes that the target takes in one.
 ///
 /// # Errors
 /// As [`push_diffs`], and too many changes: each condition repeats all changes before it.
 pub(super) fn push_diff_conditions(
     column: &str,
     diffs: &[JsonDiff<'_>],
+    packet: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), String> {
     for (index, diff) in diffs.iter().enumerate() {
-        if index >= DIFFS_OF_ANY_SIZE && out.len() > CONDITION_BYTES {
+        if index >= DIFFS_OF_ANY_SIZE && out.len() > packet.max(CONDITION_BYTES) {
             return Err(format!(
                 "{} partial changes of a JSON document need too much SQL; set executor = \"row-image\", where the \
                  target permits it",
@@ -356,7 +358,7 @@ mod tests {
         let inserted = format!("JSON_ARRAY_INSERT({replaced},'$.b[0]','x')");
         assert_eq!(sql, format!("JSON_REMOVE({inserted},'$.c')"));
         let mut out = Vec::new();
-        push_diff_conditions("`j`", &diffs, &mut out).expect("known");
+        push_diff_conditions("`j`", &diffs, 0, &mut out).expect("known");
         let sql = String::from_utf8(out).expect("UTF-8");
         assert_eq!(
             sql,
@@ -378,10 +380,10 @@ mod tests {
             push_diffs("`j`", &diffs, &mut out).expect("known");
             assert!(out.len() < 25 * diffs.len(), "{}", out.len());
             let mut conditions = Vec::new();
-            let refused = push_diff_conditions("`j`", &diffs, &mut conditions);
+            let refused = push_diff_conditions("`j`", &diffs, 0, &mut conditions);
             assert!(refused.is_err_and(|why| why.contains("100000 partial changes")));
             assert!(conditions.len() < CONDITION_BYTES + out.len());
-            assert!(push_diff_conditions("`j`", &diffs[..500], &mut Vec::new()).is_ok());
+            assert!(push_diff_conditions("`j`", &diffs[..500], 0, &mut Vec::new()).is_ok());
         };
         let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(make);
         thread.expect("a thread").join().expect("enough stack");
@@ -389,7 +391,14 @@ mod tests {
         let large = |_| diff(JsonOperation::Replace, "$.a", Some(JsonValue::String(&text)));
         let diffs: Vec<_> = (0..DIFFS_OF_ANY_SIZE).map(large).collect();
         let mut conditions = Vec::new();
-        push_diff_conditions("`j`", &diffs, &mut conditions).expect("they are few");
+        push_diff_conditions("`j`", &diffs, 0, &mut conditions).expect("they are few");
         assert!(conditions.len() > CONDITION_BYTES);
+        // The next changes of the row, which repeat no large value.
+        let removed = |_| diff(JsonOperation::Remove, "$[0]", None);
+        let diffs: Vec<_> = (0..=DIFFS_OF_ANY_SIZE).map(removed).collect();
+        for (packet, takes) in [(conditions.len() - 1, false), (conditions.len() * 2, true)] {
+            let mut all = conditions.clone();
+            assert_eq!(push_diff_conditions("`k`", &diffs, packet, &mut all).is_ok(), takes);
+        }
     }
 }

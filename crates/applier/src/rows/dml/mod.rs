@@ -69,8 +69,8 @@ pub(crate) fn tables_in(images: &Bytes) -> Result<Vec<TableName>, Refusal> {
     Ok(tables)
 }
 
-/// Makes statements of row events, in their order: packets of about `limit` bytes, and the settings
-/// that the session has after them.
+/// Makes statements of row events, in their order: packets of about `limit` bytes, which is half of what the target
+/// takes, or less; and the settings that the session has after them.
 /// `zone` is the session's, where it is not UTC. `years_have_signs` is the source's
 /// ([`csa_provider::binlog::FormatDescription::years_have_signs`]).
 ///

@@ -125,11 +125,16 @@ pub(crate) const SESSION: [&str; 2] = [
      sql_notes=1",
 ];
 
+/// Bytes of statements in one packet, where the target takes them.
+const PACKET_BYTES: usize = 1 << 20;
+
 /// Collects statements.
 #[derive(Debug)]
 pub(super) struct PacketWriter {
     /// Bytes of a packet; a single larger statement still goes alone.
     limit: usize,
+    /// Bytes that the target takes in one packet.
+    pub(super) most: usize,
     packets: Vec<Packet>,
     packet: Packet,
     /// The session's after the statements so far; `None` before the first.
@@ -159,8 +164,16 @@ const LIST_BYTES: usize = 256 << 10;
 const LIST_ROWS_SHOWN: u64 = 64;
 
 impl PacketWriter {
+    /// Returns a writer for a target that takes packets of twice so many bytes.
     pub(super) fn new(limit: usize, settings: Option<Settings>) -> Self {
-        Self { limit, packets: Vec::new(), packet: Packet::default(), settings, list: None }
+        Self {
+            limit: limit.min(PACKET_BYTES),
+            most: limit.saturating_mul(2),
+            packets: Vec::new(),
+            packet: Packet::default(),
+            settings,
+            list: None,
+        }
     }
 
     /// Adds a row to a statement of rows that begins with `head` and ends with `tail`. `tolerated`

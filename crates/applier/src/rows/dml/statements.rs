@@ -225,7 +225,7 @@ impl<'p> RowStatements<'p> {
                 Field::JsonDiff(diffs) => {
                     let diffs = JsonDiff::parse(diffs).map_err(unreadable)?;
                     let pushed = push_diffs(&column.quoted, &diffs, &mut text).and_then(|()| {
-                        push_diff_conditions(&column.quoted, &diffs, &mut conditions)
+                        push_diff_conditions(&column.quoted, &diffs, writer.most, &mut conditions)
                     });
                     pushed.map_err(|what| self.refusal(column, codes::CONVERSION, what))?;
                 }
