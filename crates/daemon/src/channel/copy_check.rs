@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tracing::{Instrument as _, error, info, warn};
 
+use super::copy_watch::shown;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::observe::view::CopyCheckView;
@@ -16,8 +17,6 @@ use crate::verify::{
 
 /// The comparison reads nothing while the target lags by more.
 const LAG: Duration = Duration::from_secs(10);
-/// Tables that the status names.
-const SHOWN: usize = 5;
 
 /// The comparison, for as long as it is not dropped.
 #[derive(Debug, Default)]
@@ -26,14 +25,16 @@ pub(super) struct CopyCheck {
 }
 
 impl CopyCheck {
-    /// Compares the copied tables from now on, in place of an earlier comparison.
+    /// Compares the copied tables from now on, if `copy.verify` is set, in place of an earlier comparison.
     pub(super) fn begin(&mut self, settings: &Arc<ChannelSettings>, watch: &Watch, scope: Scope) {
-        if settings.copy.verify {
-            let comparison = Comparison::begin(settings, watch);
-            self.task = JoinSet::new();
-            let compared = compare(Arc::clone(settings), comparison, scope);
-            self.task.spawn(compared.in_current_span());
+        if !settings.copy.verify {
+            watch.copied_unchecked(&scope);
+            return;
         }
+        let comparison = Comparison::begin(settings, watch);
+        self.task = JoinSet::new();
+        let compared = compare(Arc::clone(settings), comparison, scope);
+        self.task.spawn(compared.in_current_span());
     }
 }
 
@@ -121,12 +122,7 @@ fn view(
     let is_beyond_copies = others.is_empty() && differing().all(TableReport::is_beyond_copies);
     let names = differing().map(|table| table.table.to_string());
     let names: Vec<String> = names.chain(others).collect();
-    let shown = match names.split_at_checked(SHOWN) {
-        Some((first, rest)) if !rest.is_empty() => {
-            format!("{} and {} other tables", first.join(", "), rest.len())
-        }
-        _ => names.join(", "),
-    };
+    let shown = shown(&names);
     let (outcome, text) = match worst {
         Outcome::Equal => ("equal", "the copy equals the source".to_owned()),
         Outcome::Unstable => (
