@@ -155,6 +155,23 @@ async fn a_copy_during_which_a_table_gets_a_child_begins_again() {
     }
 }
 
+/// A key may name a table that was dropped, or never made, with foreign_key_checks=0.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
+async fn a_child_whose_parent_is_gone_is_copied() {
+    let (source, target) = Server::pair(&[], &[]);
+    source
+        .exec(
+            "SET foreign_key_checks=0; CREATE DATABASE d; CREATE TABLE d.child (id INT PRIMARY KEY, parent INT, \
+             FOREIGN KEY (parent) REFERENCES d.gone (id)); INSERT INTO d.child VALUES (1, 7)",
+        )
+        .await;
+    let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
+    ends_well(start_copying(&daemon, &[]), &daemon).await;
+    assert!(copy_log(&daemon).contains("in chunks"), "{}", copy_log(&daemon));
+    compare(&source, &target).await;
+}
+
 /// Chunks before the rename are of another table than those after it, and both have one definition.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow"]

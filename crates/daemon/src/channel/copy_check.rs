@@ -6,18 +6,17 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tracing::{Instrument as _, error, info, warn};
 
+use super::copy_watch::shown;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::observe::view::CopyCheckView;
 use crate::verify::{
-    BEYOND_COPIES, Outcome, Replicated, Scope, TableReport, VerifyEvent, VerifyOptions,
+    BEYOND_COPIES, Outcome, Replicated, Scope, TableName, TableReport, VerifyEvent, VerifyOptions,
     VerifyReport, source_servers, verify,
 };
 
 /// The comparison reads nothing while the target lags by more.
 const LAG: Duration = Duration::from_secs(10);
-/// Tables that the status names.
-const SHOWN: usize = 5;
 
 /// The comparison, for as long as it is not dropped.
 #[derive(Debug, Default)]
@@ -26,14 +25,16 @@ pub(super) struct CopyCheck {
 }
 
 impl CopyCheck {
-    /// Compares the copied tables from now on, in place of an earlier comparison.
+    /// Compares the copied tables from now on, if `copy.verify` is set, in place of an earlier comparison.
     pub(super) fn begin(&mut self, settings: &Arc<ChannelSettings>, watch: &Watch, scope: Scope) {
-        if settings.copy.verify {
-            let comparison = Comparison::begin(settings, watch);
-            self.task = JoinSet::new();
-            let compared = compare(Arc::clone(settings), comparison, scope);
-            self.task.spawn(compared.in_current_span());
+        if !settings.copy.verify {
+            watch.copied_unchecked(&scope);
+            return;
         }
+        let comparison = Comparison::begin(settings, watch);
+        self.task = JoinSet::new();
+        let compared = compare(Arc::clone(settings), comparison, scope);
+        self.task.spawn(compared.in_current_span());
     }
 }
 
@@ -73,9 +74,8 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     let channel = settings.name.as_str();
     let rate = settings.copy.rows_per_second;
     let source = source_servers(&settings.source);
-    let is_of_all = scope.is_everything();
     let options = VerifyOptions {
-        scope,
+        scope: with_differing(scope, &comparison.watch.copy_differing()),
         max_rate: (rate > 0).then_some(rate.into()),
         max_lag: Some(LAG),
         ..VerifyOptions::new(channel, source, (*settings.target).clone())
@@ -90,13 +90,10 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     let compared = verify(&options, &Replicated::new(&settings.filters), &observe).await;
     comparison.ends(match compared {
         Ok(report) => {
-            let mut others = comparison.watch.copy_differing();
-            let is_other = |name: &str| report.tables.iter().all(|of| of.table.to_string() != name);
-            others.retain(|name| !is_of_all && is_other(name));
-            let view = view(channel, &report, others, comparison.watch.takes_copies());
+            let view = view(channel, &report, comparison.watch.takes_copies());
             let (tables, rows) = (view.tables, view.rows);
-            match view.outcome.as_str() {
-                "equal" => info!(tables, rows, "the copy equals the source"),
+            match report.outcome() {
+                Outcome::Equal => info!(tables, rows, "the copy equals the source"),
                 _ => warn!(tables, rows, "{}", view.text),
             }
             view
@@ -109,24 +106,23 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     });
 }
 
-/// Returns the result in words; `others` differ since an earlier copy.
-fn view(
-    channel: &str,
-    report: &VerifyReport,
-    others: Vec<String>,
-    takes_copies: bool,
-) -> CopyCheckView {
-    let worst = if others.is_empty() { report.outcome() } else { Outcome::Different };
+/// Adds tables that differ since an earlier copy, so that the result is of them, too. Those that were dropped or are no
+/// longer replicated differ no more.
+fn with_differing(mut scope: Scope, differing: &[String]) -> Scope {
+    if !scope.is_everything() {
+        scope.may_be_dropped = true;
+        let named = differing.iter().filter_map(|name| name.parse::<TableName>().ok());
+        scope.tables.extend(named);
+    }
+    scope
+}
+
+/// Returns the result in words.
+fn view(channel: &str, report: &VerifyReport, takes_copies: bool) -> CopyCheckView {
+    let worst = report.outcome();
     let differing = || report.tables.iter().filter(move |table| table.outcome == worst);
-    let is_beyond_copies = others.is_empty() && differing().all(TableReport::is_beyond_copies);
-    let names = differing().map(|table| table.table.to_string());
-    let names: Vec<String> = names.chain(others).collect();
-    let shown = match names.split_at_checked(SHOWN) {
-        Some((first, rest)) if !rest.is_empty() => {
-            format!("{} and {} other tables", first.join(", "), rest.len())
-        }
-        _ => names.join(", "),
-    };
+    let names: Vec<String> = differing().map(|table| table.table.to_string()).collect();
+    let shown = shown(&names);
     let (outcome, text) = match worst {
         Outcome::Equal => ("equal", "the copy equals the source".to_owned()),
         Outcome::Unstable => (
@@ -140,7 +136,8 @@ fn view(
             format!(
                 "the copy differs from the source in {shown}: csa-daemon verify --channel {channel} shows the rows, {}",
                 match takes_copies {
-                    _ if is_beyond_copies => format!("which {BEYOND_COPIES}"),
+                    _ if differing().all(TableReport::is_beyond_copies) =>
+                        format!("which {BEYOND_COPIES}"),
                     true =>
                         format!("csa-daemon copy --channel {channel} --table copies a table again"),
                     false => "with --repair FILE it writes statements that repair them".to_owned(),
@@ -165,14 +162,13 @@ mod tests {
     use crate::config::tests::MINIMAL;
 
     #[test]
-    fn a_table_that_is_equal_again_clears_no_other() {
-        let report = VerifyReport::default();
-        let shown = view("c", &report, vec!["d.b".to_owned()], true);
-        assert_eq!(shown.differing, ["d.b".to_owned()]);
-        assert_eq!(shown.outcome, "different");
-        assert!(shown.text.contains("in d.b: csa-daemon verify"), "{}", shown.text);
-        let shown = view("c", &report, Vec::new(), true);
-        assert_eq!((shown.outcome.as_str(), shown.differing), ("equal", Vec::new()));
+    fn tables_that_differ_are_compared_with_those_copied_again() {
+        let named = |table: &str| table.parse::<TableName>().expect("a name");
+        let copied = Scope { tables: vec![named("d.a")], ..Scope::default() };
+        let scope = with_differing(copied, &["d.b".to_owned()]);
+        assert_eq!(scope.tables, [named("d.a"), named("d.b")]);
+        assert!(scope.may_be_dropped);
+        assert!(with_differing(Scope::default(), &["d.b".to_owned()]).is_everything());
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use crate::copy::{CopyProgress, CopyStep};
 use crate::observe::view::CopyCheckView;
+use crate::verify::Scope;
+
+/// Tables that the status names.
+const SHOWN: usize = 5;
 
 #[derive(Debug, Default)]
 pub(super) struct CopyWatch {
@@ -33,9 +37,28 @@ impl CopyWatch {
     fn keeping(&self, next: CopyCheckView) -> CopyCheckView {
         match &self.check {
             Some(CopyCheckView { text, differing, .. }) if !differing.is_empty() => {
-                CopyCheckView { text: text.clone(), differing: differing.clone(), ..next }
+                let text = match next.text.as_str() {
+                    "" => text.clone(),
+                    why => {
+                        format!("the copy differs from the source in {}; {why}", shown(differing))
+                    }
+                };
+                CopyCheckView { text, differing: differing.clone(), ..next }
             }
             _ => next,
+        }
+    }
+
+    /// These tables were copied again, and nothing compares them: it is no longer known of them that they differ.
+    pub(super) fn copied_unchecked(&mut self, scope: &Scope) {
+        let is_copied = |name: &str| scope.tables.iter().any(|table| table.to_string() == name);
+        if let Some(check) = &mut self.check {
+            check.differing.retain(|name| !scope.is_everything() && !is_copied(name));
+        }
+        self.check.take_if(|check| check.differing.is_empty());
+        if self.check.is_some() {
+            let why = "what was copied since is not compared (copy.verify)".to_owned();
+            self.check = Some(self.keeping(outcome("unfinished", why)));
         }
     }
 
@@ -79,6 +102,16 @@ impl CopyWatch {
     }
 }
 
+/// Names the first of these tables.
+pub(super) fn shown(names: &[String]) -> String {
+    match names.split_at_checked(SHOWN) {
+        Some((first, rest)) if !rest.is_empty() => {
+            format!("{} and {} other tables", first.join(", "), rest.len())
+        }
+        _ => names.join(", "),
+    }
+}
+
 fn outcome(outcome: &str, text: String) -> CopyCheckView {
     CopyCheckView { outcome: outcome.to_owned(), text, ..CopyCheckView::default() }
 }
@@ -87,7 +120,7 @@ fn outcome(outcome: &str, text: String) -> CopyCheckView {
 mod tests {
     use super::*;
 
-    fn shown(watch: &CopyWatch) -> &str {
+    fn outcome_of(watch: &CopyWatch) -> &str {
         watch.check().map_or("", |check| check.outcome.as_str())
     }
 
@@ -95,7 +128,7 @@ mod tests {
     fn a_comparison_that_is_given_up_is_unfinished_unless_it_has_a_result() {
         let mut watch = CopyWatch::default();
         let number = watch.check_begins();
-        assert_eq!(shown(&watch), "comparing");
+        assert_eq!(outcome_of(&watch), "comparing");
         assert!(watch.check_given_up(number, "verify"));
         assert_eq!(watch.check(), Some(&outcome("unfinished", "verify".to_owned())));
         assert!(!watch.check_given_up(number, "again"), "it is over");
@@ -103,7 +136,7 @@ mod tests {
         let number = watch.check_begins();
         watch.check_ends(number, outcome("equal", String::new()));
         assert!(!watch.check_given_up(number, "verify"));
-        assert_eq!(shown(&watch), "equal");
+        assert_eq!(outcome_of(&watch), "equal");
     }
 
     #[test]
@@ -112,9 +145,9 @@ mod tests {
         let (earlier, last) = (watch.check_begins(), watch.check_begins());
         assert!(!watch.check_given_up(earlier, "verify"));
         watch.check_ends(earlier, outcome("equal", String::new()));
-        assert_eq!(shown(&watch), "comparing");
+        assert_eq!(outcome_of(&watch), "comparing");
         watch.check_ends(last, outcome("different", String::new()));
-        assert_eq!(shown(&watch), "different");
+        assert_eq!(outcome_of(&watch), "different");
     }
 
     #[test]
@@ -137,15 +170,36 @@ mod tests {
         watch.check_ends(number, CopyCheckView { differing: differing.clone(), ..different() });
         let at = |step| CopyProgress { step, ..CopyProgress::default() };
         watch.copying(&at(CopyStep::Changes));
-        assert_eq!(shown(&watch), "different");
+        assert_eq!(outcome_of(&watch), "different");
         let number = watch.check_begins();
-        assert_eq!(shown(&watch), "comparing");
+        assert_eq!(outcome_of(&watch), "comparing");
         assert!(watch.check_given_up(number, "verify"));
-        assert_eq!(shown(&watch), "unfinished");
-        let known = CopyCheckView { differing, ..outcome("unfinished", "both".to_owned()) };
+        assert_eq!(outcome_of(&watch), "unfinished");
+        let text = "the copy differs from the source in d.a, d.b; verify".to_owned();
+        let known = CopyCheckView { differing, ..outcome("unfinished", text) };
         assert_eq!(watch.check(), Some(&known));
         watch.copying(&at(CopyStep::Rows));
         assert_eq!(watch.check(), None, "all is copied");
+    }
+
+    #[test]
+    fn tables_that_are_copied_without_a_comparison_are_not_known_to_differ() {
+        let mut watch = CopyWatch::default();
+        let number = watch.check_begins();
+        let differing = vec!["d.a".to_owned(), "d.b".to_owned()];
+        let different = outcome("different", "both".to_owned());
+        watch.check_ends(number, CopyCheckView { differing, ..different });
+        let of = |table: &str| Scope {
+            tables: vec![table.parse().expect("a name")],
+            ..Scope::default()
+        };
+        watch.copied_unchecked(&of("d.a"));
+        let check = watch.check().expect("d.b differs");
+        assert_eq!(check.outcome, "unfinished");
+        assert_eq!(check.differing, ["d.b".to_owned()]);
+        assert!(!check.text.contains("both") && check.text.contains("in d.b;"), "{}", check.text);
+        watch.copied_unchecked(&of("d.b"));
+        assert_eq!(watch.check(), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::error::Result;
 use super::options::CopyOptions;
 use super::plan::Plan;
 use super::rows::TableRows;
-use crate::verify::{LEFT_OUT, TableName, TableSelection, VerifySession};
+use crate::verify::{LEFT_OUT, TableName, TableSelection, VerifySession, tables};
 
 /// The ways in which the tables of a copy are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +38,8 @@ impl Chunked {
         known: &BTreeSet<TableName>,
     ) -> Result<Option<TableName>> {
         let related = related(source, &self.tables).await?;
-        Ok(plan.newcomer(&related - known, selection))
+        let there = tables(source).await?;
+        Ok(plan.newcomer(&related - known, &there, selection))
     }
 }
 

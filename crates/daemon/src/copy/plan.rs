@@ -41,15 +41,18 @@ impl Plan {
         self.schemas == other.schemas && self.tables.keys().eq(other.tables.keys())
     }
 
-    /// Returns the first of these tables that is replicated and was not there when the copy began.
+    /// Returns the first of these tables that is replicated and was not there when the copy began. A parent that a key
+    /// names may be none of those that are `there`: it was dropped, or never made.
     pub(super) fn newcomer(
         &self,
         tables: BTreeSet<TableName>,
+        there: &BTreeMap<TableName, Estimate>,
         selection: &dyn TableSelection,
     ) -> Option<TableName> {
+        let is_new = |name: &TableName| there.contains_key(name) && !self.tables.contains_key(name);
         let is_replicated =
             |name: &TableName| selection.target_of(name, self.target_folds_case).is_some();
-        tables.into_iter().find(|name| !self.tables.contains_key(name) && is_replicated(name))
+        tables.into_iter().find(|name| is_new(name) && is_replicated(name))
     }
 
     /// Returns the source's guess at the bytes of all rows.
@@ -262,18 +265,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_that_is_not_replicated_is_no_newcomer() {
+    fn a_table_that_is_not_replicated_or_not_there_is_no_newcomer() {
         let name = |table: &str| TableName { schema: "d".to_owned(), table: table.to_owned() };
         let plan = Plan {
             tables: BTreeMap::from([(name("known"), Estimate::default())]),
             ..Plan::default()
         };
         let selection = |table: &TableName| (table.table != "ignored").then(|| table.clone());
+        let there = ["ignored", "known", "made"];
+        let there = BTreeMap::from(there.map(|table| (name(table), Estimate::default())));
         let newcomer = |tables: &[&str]| {
             let tables = tables.iter().map(|&table| name(table)).collect();
-            plan.newcomer(tables, &selection)
+            plan.newcomer(tables, &there, &selection)
         };
-        assert_eq!(newcomer(&["ignored", "known"]), None);
+        assert_eq!(newcomer(&["gone", "ignored", "known"]), None);
         assert_eq!(newcomer(&["ignored", "known", "made"]), Some(name("made")));
     }
 }

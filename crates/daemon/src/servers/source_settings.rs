@@ -26,8 +26,13 @@ fn retention(server: &ServerFacts) -> Finding {
                 "{name} is {limit}: the source purges binary logs beyond it, and whatever the target lacks of them has \
                  to be copied again"
             );
-            return Finding::warning(CHECK, text)
-                .fix(Place::Source, format!("{name}=0 in its option file; -- and restart it"));
+            let (place, fix) = match name {
+                "max_binlog_files" => {
+                    (Place::Source, "SET GLOBAL max_binlog_files=0; -- and in its option file")
+                }
+                _ => (Place::Operator, "binlog_space_limit=0 in its option file, and restart it"),
+            };
+            return Finding::warning(CHECK, text).fix(place, fix);
         }
     }
     let set = |name: &str, unit: u64| server.number(name).unwrap_or(0).saturating_mul(unit);
@@ -113,12 +118,15 @@ mod tests {
             let days = retention(&facts(&variables)).to_string();
             assert!(days.contains("kept for 7.0 days"), "{days}");
         }
-        for limit in ["binlog_space_limit", "max_binlog_files"] {
+        // Only the first needs a restart.
+        for (limit, place) in
+            [("binlog_space_limit", Place::Operator), ("max_binlog_files", Place::Source)]
+        {
             let of = |value| {
                 retention(&facts(&[("binlog_expire_logs_seconds", "2592000"), (limit, value)]))
-                    .level
             };
-            assert_eq!([of("0"), of("1000")], [Level::Ok, Level::Warning], "{limit}");
+            assert_eq!([of("0").level, of("1000").level], [Level::Ok, Level::Warning], "{limit}");
+            assert_eq!(of("1000").fixes.first().expect("a fix").on, place, "{limit}");
         }
     }
 

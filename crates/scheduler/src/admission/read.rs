@@ -184,8 +184,8 @@ impl<'a, K: KeySource> Reading<'a, K> {
                 Ok(None)
             }
             Some((schema, table)) => Err(Failure::Unsupported(format!(
-                "statement-format change of {schema}.{table}, a managed service's own table; leave these out: \
-                 [channel.applier] replicate_wild_ignore_table = [\"mysql.%\"]"
+                "statement-format change of {schema}.{table}, a managed service's own table; leave it out: \
+                 [channel.applier] replicate_ignore_table = [\"{schema}.{table}\"]"
             ))),
             None => Err(Failure::Unsupported(ROW_FORMAT.to_owned())),
         }

@@ -4,6 +4,7 @@ use super::Watch;
 use crate::channel::describe::state::Phase;
 use crate::copy::{CopyProgress, CopyStep};
 use crate::observe::view::CopyCheckView;
+use crate::verify::Scope;
 
 impl Watch {
     /// The source is being copied.
@@ -27,6 +28,11 @@ impl Watch {
     pub(in crate::channel) fn copy_differing(&self) -> Vec<String> {
         let inner = self.shared.inner.lock();
         inner.copy.check().map(|check| check.differing.clone()).unwrap_or_default()
+    }
+
+    /// See [`super::super::copy_watch::CopyWatch::copied_unchecked`].
+    pub(in crate::channel) fn copied_unchecked(&self, scope: &Scope) {
+        self.shared.inner.lock().copy.copied_unchecked(scope);
     }
 
     /// See [`super::super::copy_watch::CopyWatch::check_given_up`].
