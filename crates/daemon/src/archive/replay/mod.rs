@@ -112,7 +112,7 @@ impl RecordedSource {
                 RecordedStream::Archive(ArchivedStream::new(archive.history(history)))
             }
             Self::Binlogs(directory) => {
-                RecordedStream::Binlogs(DirectoryStream::new(directory.clone()))
+                RecordedStream::Binlogs(Box::new(DirectoryStream::new(directory.clone())))
             }
         })
     }
@@ -122,7 +122,7 @@ impl RecordedSource {
 #[derive(Debug)]
 pub(crate) enum RecordedStream {
     Archive(ArchivedStream),
-    Binlogs(DirectoryStream),
+    Binlogs(Box<DirectoryStream>),
 }
 
 impl RecordedStream {
