@@ -57,10 +57,6 @@ pub(crate) const OUT_OF_ORDER: u16 = PROGRESS - 2;
 
 /// Neither a worker nor [`PROGRESS`].
 const NOBODY: u16 = u16::MAX - 1;
-/// The identity of commands that copy tables.
-pub(crate) const COPYING: &str = "csa-daemon copy";
-/// The part of an epoch that tells one daemon from another.
-const OWNER: u64 = 0xffff_ffff;
 
 /// As [`update`], and changes nothing: for a planted bug, which writes the checkpoint later.
 pub(crate) fn hold(channel: &str, worker: u16, epoch: u64) -> String {
@@ -75,17 +71,7 @@ pub(crate) fn hold(channel: &str, worker: u16, epoch: u64) -> String {
 /// other daemon's. A target that loses its last commits in a crash may lose an epoch. With a plain counter the
 /// next daemon would then have the same epoch, and the first would take the channel for its own.
 pub(crate) fn next_epoch(found: u64, identity: &str) -> u64 {
-    ((found >> 32) + 1) << 32 | (lock_names::digest(identity) & OWNER)
-}
-
-impl Checkpoint {
-    /// Returns true if another daemon had the channel before it was `taken`. A command that copies tables is none.
-    #[must_use]
-    pub fn is_of_another(&self, taken: &Self) -> bool {
-        let owner = |epoch: u64| epoch & OWNER;
-        let copying = next_epoch(0, COPYING);
-        ![taken.epoch, copying].map(owner).contains(&owner(self.epoch))
-    }
+    ((found >> 32) + 1) << 32 | (lock_names::digest(identity) & 0xffff_ffff)
 }
 
 /// Creates the table, and the schema, if it is missing.
@@ -266,7 +252,7 @@ pub(crate) fn unreadable(channel: &str, source: ParseGtidError) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::next_epoch;
 
     #[test]
     fn epochs_rise_and_no_two_daemons_have_the_same() {
@@ -275,15 +261,5 @@ mod tests {
             let (one, two) = (next_epoch(found, "one"), next_epoch(found, "two"));
             assert!(one > found && two > found && one != two, "{found}: {one} {two}");
         }
-    }
-
-    #[test]
-    fn a_command_that_copies_tables_is_no_other_daemon() {
-        let at = |epoch| Checkpoint { epoch, ..Checkpoint::default() };
-        let one = next_epoch(7, "one");
-        let is_of_another = |found| at(found).is_of_another(&at(next_epoch(found, "one")));
-        assert!(is_of_another(next_epoch(one, "two")));
-        assert!(!is_of_another(one));
-        assert!(!is_of_another(next_epoch(one, COPYING)));
     }
 }

@@ -32,7 +32,7 @@ pub(crate) use notes::{forget_left, is_of_ranges, take_ranges};
 
 /// An identity that no daemon has, so a session that holds a channel is never taken for our own and
 /// ended.
-const NOBODY: &str = checkpoint::COPYING;
+const NOBODY: &str = "csa-daemon copy";
 
 /// The holder pings far more often; later the server frees the lock of one whose host is gone.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);

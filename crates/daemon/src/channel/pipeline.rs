@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use csa_applier::{
-    AdmittedStream, Applier, ApplierOptions, ApplierStatus, ChannelClaim, Checkpoint,
-    CommitObserver, ControlSession, Converging, ExecMode, Intake, Reachability, TargetCatalogue,
-    TargetFacts,
+    AdmittedStream, Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver,
+    ControlSession, Converging, ExecMode, Intake, Reachability, TargetCatalogue, TargetFacts,
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::SourceFacts;
@@ -29,7 +28,6 @@ use super::health::Health;
 use super::identity::Taking;
 use super::live_settings::Controls;
 use super::reception::{Received, Reception, StoreDamage};
-use super::rounds::forget_comparisons;
 use super::start_steps::StartStep;
 use super::watch::Watch;
 use crate::config::{ChannelSettings, written_rules};
@@ -92,10 +90,11 @@ impl<'a> Pipeline<'a> {
         target: &TargetFacts,
         taking: &Taking,
     ) -> Result<Self, ChannelError> {
+        let workers = controls.tuning().worker_count;
         let control = ControlSession::open(
             &settings.target,
             &settings.name,
-            controls.tuning().worker_count,
+            workers,
             &ChannelClaim {
                 identity: taking.identity.name(),
                 // Not where preflight saw a checkpoint: if its rows are gone by now, a start as if
@@ -111,14 +110,8 @@ impl<'a> Pipeline<'a> {
         )
         .await?;
         watch.done(StartStep::Claim);
-        let taken = control.checkpoint();
-        // What was compared before says nothing about the changes of another daemon. Without others, it is this one in
-        // a new container, whose host has another name.
-        let is_of_another = |found: &Checkpoint| found.is_of_another(taken);
-        if settings.applier.standby && target.checkpoint.as_ref().is_some_and(is_of_another) {
-            forget_comparisons(settings.directory());
-        }
-        let attached = reception.attach(settings, &taken.executed, source, control.foreign());
+        let executed = &control.checkpoint().executed;
+        let attached = reception.attach(settings, executed, source, control.foreign());
         let received = match attached.await {
             Ok(received) => received,
             Err(error) => {

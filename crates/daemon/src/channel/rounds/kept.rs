@@ -40,8 +40,8 @@ pub(super) struct Kept {
     pub(super) is_on_disk: bool,
 }
 
-/// Removes everything that comparisons of the channel in `directory` have found: the target is another copy now, or
-/// another daemon has changed it. A daemon that runs notices it.
+/// Removes everything that comparisons of the channel in `directory` have found: the target is another copy now. A
+/// daemon that runs notices it.
 pub(crate) fn forget_comparisons(directory: &Path) {
     for file in [STATE_FILE, FILE] {
         drop(fs::remove_file(directory.join(file)));

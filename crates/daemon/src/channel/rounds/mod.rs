@@ -129,7 +129,7 @@ async fn forget_outdated(kept: &mut Kept, view: &ChannelView, directory: &Path) 
         *kept = Kept::default();
         write(kept, directory).await;
     } else if is_gone(kept, directory).await {
-        info!("the target was made or changed by others: all tables are compared again");
+        info!("another copy was made: all tables are compared again");
         *kept = Kept::default();
         return true;
     }
