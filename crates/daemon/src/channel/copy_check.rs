@@ -74,8 +74,9 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     let channel = settings.name.as_str();
     let rate = settings.copy.rows_per_second;
     let source = source_servers(&settings.source);
+    let known = comparison.watch.copy_differing();
     let options = VerifyOptions {
-        scope: with_differing(scope, &comparison.watch.copy_differing()),
+        scope: with_differing(scope, &known),
         max_rate: (rate > 0).then_some(rate.into()),
         max_lag: Some(LAG),
         ..VerifyOptions::new(channel, source, (*settings.target).clone())
@@ -90,10 +91,10 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     let compared = verify(&options, &Replicated::new(&settings.filters), &observe).await;
     comparison.ends(match compared {
         Ok(report) => {
-            let view = view(channel, &report, comparison.watch.takes_copies());
+            let view = view(channel, &report, &known, comparison.watch.takes_copies());
             let (tables, rows) = (view.tables, view.rows);
-            match report.outcome() {
-                Outcome::Equal => info!(tables, rows, "the copy equals the source"),
+            match view.outcome.as_str() {
+                "equal" => info!(tables, rows, "the copy equals the source"),
                 _ => warn!(tables, rows, "{}", view.text),
             }
             view
@@ -117,10 +118,20 @@ fn with_differing(mut scope: Scope, differing: &[String]) -> Scope {
     scope
 }
 
-/// Returns the result in words.
-fn view(channel: &str, report: &VerifyReport, takes_copies: bool) -> CopyCheckView {
-    let worst = report.outcome();
-    let differing = || report.tables.iter().filter(move |table| table.outcome == worst);
+/// Returns the result in words. A table that is `known` to differ does so until it is found equal.
+fn view(
+    channel: &str,
+    report: &VerifyReport,
+    known: &[String],
+    takes_copies: bool,
+) -> CopyCheckView {
+    let outcome = |table: &TableReport| match table.outcome {
+        Outcome::Unstable if known.contains(&table.table.to_string()) => Outcome::Different,
+        outcome => outcome,
+    };
+    let differs = report.tables.iter().any(|table| outcome(table) == Outcome::Different);
+    let worst = if differs { Outcome::Different } else { report.outcome() };
+    let differing = || report.tables.iter().filter(|table| outcome(table) == worst);
     let names: Vec<String> = differing().map(|table| table.table.to_string()).collect();
     let shown = shown(&names);
     let (outcome, text) = match worst {
@@ -169,6 +180,25 @@ mod tests {
         assert_eq!(scope.tables, [named("d.a"), named("d.b")]);
         assert!(scope.may_be_dropped);
         assert!(with_differing(Scope::default(), &["d.b".to_owned()]).is_everything());
+    }
+
+    /// Its rows kept changing, so that nothing is known of it now.
+    #[test]
+    fn a_table_that_is_known_to_differ_does_so_until_it_is_equal() {
+        for (now, expected) in
+            [("unstable", ("different", vec!["d.b".to_owned()])), ("equal", ("equal", Vec::new()))]
+        {
+            let tables = [("d.a", "equal"), ("d.b", now)].map(|(name, outcome)| {
+                let table = serde_json::json!({
+                    "table": name, "target": name, "outcome": outcome, "rows": 1, "definition": [], "differences": [],
+                    "unstable": [], "left_out": null,
+                });
+                serde_json::from_value(table).expect("a report")
+            });
+            let report = VerifyReport { tables: tables.into(), ..VerifyReport::default() };
+            let view = view("c", &report, &["d.b".to_owned()], true);
+            assert_eq!((view.outcome.as_str(), view.differing), expected);
+        }
     }
 
     #[test]
