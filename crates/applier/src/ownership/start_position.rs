@@ -90,10 +90,11 @@ impl StartPosition<'_> {
         &self,
         shared: impl Fn(&ChannelRecord) -> SharedTables,
     ) -> Result<Vec<String>, String> {
-        let is_its_own = |uuid: &Uuid| {
+        let is_in_history = |uuid: &Uuid| {
             Some(*uuid) == self.source_uuid
-                || !self.is_own(uuid) && self.source.is_some_and(|source| source.has_uuid(uuid))
+                || self.source.is_some_and(|source| source.has_uuid(uuid))
         };
+        let is_its_own = |uuid: &Uuid| !self.is_own(uuid) && is_in_history(uuid);
         let mut warnings = Vec::new();
         for (record, _) in self.others() {
             let hides = self.gtids != TargetGtids::Own || record.follows_target;
@@ -102,8 +103,9 @@ impl StartPosition<'_> {
             if !followed.iter().any(is_its_own) || shared(record) != SharedTables::Nothing {
                 continue;
             }
-            // The server that it reads from is always among them.
-            let is_sure = followed.iter().copied().eq(self.source_uuid);
+            // The server that it reads from is always among them, and this source has seen all of them.
+            let is_sure = self.source_uuid.is_some_and(|own| followed.contains(&own))
+                && followed.iter().all(is_in_history);
             let share = if is_sure { "share" } else { "perhaps share" };
             let text = self.hidden_beside(&record.channel, share);
             if is_sure {

@@ -281,6 +281,9 @@ fn what_one_channel_leaves_out_is_not_executed_for_another() {
         Case { shared: SharedTables::Table("d.t".to_owned()), ..case }.starts();
         beside(gtids, B).starts();
     }
+    // The source was another one's replica before.
+    let promoted = Case { source: Some("A:1-100,B:1-50"), ..beside(TargetGtids::Mirror, A) };
+    Case { channels: vec![other(&[A, B])], ..promoted }.refused(&words);
     let mut own = beside(TargetGtids::Own, A);
     own.starts();
     own.channels[0].follows_target = true;
