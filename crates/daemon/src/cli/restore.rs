@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use csa_applier::TargetOptions;
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Password;
-use csa_scheduler::filter::FilterRules;
+use csa_scheduler::filter::{FilterRules, service_tables};
 
 use super::archive::{location, only};
 use super::output::say;
@@ -105,6 +105,10 @@ fn settings(
     // Without a target the channel can't say it, and the restored server is to be as the source was.
     let configured = settings.filters.accounts || channel.archives_only();
     settings.filters.accounts = arguments.accounts.unwrap_or(configured);
+    if channel.archives_only() {
+        // Nobody else has these tables, nor can make them.
+        settings.filters.wild_ignore_table.extend(service_tables());
+    }
     let state = state_directory(&config.daemon.state_dir, arguments.state_dir.as_deref())?;
     settings.relay.directory = state.join(&settings.name).join("relay");
     Ok(settings)

@@ -26,6 +26,11 @@ pub fn is_change_of_service(query: &QueryEvent<'_>) -> bool {
     changed_service_table(query.statement, dialect).is_some()
 }
 
+/// Returns rules of `replicate_wild_ignore_table` for all of these tables.
+pub fn service_tables() -> impl Iterator<Item = String> {
+    NAMES.iter().map(|name| format!("mysql.{}%", name.replace('_', "\\_")))
+}
+
 /// Returns schema and name of a managed service's own table, if a change of rows can't change anything else: it names no
 /// other table and calls no stored function.
 pub(crate) fn changed_service_table(
