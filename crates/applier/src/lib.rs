@@ -61,7 +61,7 @@ pub use server::generation::Generation;
 pub use server::lock_names::lock_name;
 pub use server::lock_wait::{FoundLock, LockHolder, LockWait};
 pub use server::port::{Linked, Pending, TargetLink};
-pub use server::prelude::{Purpose, prelude};
+pub use server::prelude::{Purpose, UNHURRIED, prelude};
 pub use server::reachability::Reachability;
 pub use server::room::Shortage;
 pub use server::target::{Connector, Target};

@@ -46,6 +46,10 @@ impl On {
     }
 }
 
+/// Stands in a query that comes before [`prelude`], so that the server's own `max_execution_time` does not end it. MariaDB
+/// takes it for a comment.
+pub const UNHURRIED: &str = "/*+ MAX_EXECUTION_TIME(60000) */";
+
 /// Returns the statements that make a session ours, one for each round trip or all in one packet.
 #[must_use]
 pub fn prelude(vendor: Vendor, purpose: Purpose) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use csa_applier::{Purpose, Target, TargetGtids, TargetLink, prelude};
+use csa_applier::{Purpose, Target, TargetGtids, TargetLink, UNHURRIED, prelude};
 use csa_provider::seams::planted::{Bug, is_planted};
 use csa_provider::server::Vendor;
 use csa_provider::server::link::{FromRow, Limits, LinkError, Side, rows_as};
@@ -52,9 +52,11 @@ impl TargetWriter {
         // Definitions and numbers are the source's own text.
         let single = writer.link.take_several(false).await;
         single.map_err(|source| writer.error("COM_SET_OPTION", source))?;
-        let facts = "SELECT @@version, @@SESSION.max_allowed_packet, CONNECTION_ID() LIMIT 1";
+        let facts = format!(
+            "SELECT {UNHURRIED} @@version, @@SESSION.max_allowed_packet, CONNECTION_ID() LIMIT 1"
+        );
         if let Some((version, limit, connection)) =
-            writer.asked::<(String, usize, u32)>(facts).await?.pop()
+            writer.asked::<(String, usize, u32)>(&facts).await?.pop()
         {
             writer.vendor = Vendor::of(&version);
             writer.max_allowed_packet = limit;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csa_applier::{Purpose, Target, TargetLink, TargetOptions, prelude};
+use csa_applier::{Purpose, Target, TargetLink, TargetOptions, UNHURRIED, prelude};
 use csa_provider::server::ask::{TextRow, texts};
 use csa_provider::server::by_hand::of_account;
 use csa_provider::server::link::{
@@ -51,8 +51,8 @@ impl VerifySession {
         // Queries contain values that the other server gave.
         let single = session.link.take_several(false).await;
         single.map_err(|error| session.error(error))?;
-        let said: Vec<(String, u32)> =
-            session.rows("SELECT @@version, CONNECTION_ID() LIMIT 1").await?;
+        let who = format!("SELECT {UNHURRIED} @@version, CONNECTION_ID() LIMIT 1");
+        let said: Vec<(String, u32)> = session.rows(&who).await?;
         if let Some((version, connection)) = said.into_iter().next() {
             session.vendor = Vendor::of(&version);
             session.connection = connection;
