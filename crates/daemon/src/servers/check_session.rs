@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csa_applier::{Purpose, TargetOptions, UNHURRIED, prelude};
+use csa_applier::{Purpose, TargetOptions, prelude};
 use csa_provider::binlog::ParseGtidError;
 use csa_provider::server::ask::{Ask, TextRow, first, texts};
 use csa_provider::server::link::{Limits, Link, Side};
@@ -62,8 +62,8 @@ impl CheckSession {
 
     /// Comes before all other queries, which another product may not understand.
     async fn check_product(&mut self, side: Side) -> Result<Vendor, Unusable> {
-        let product = format!("SELECT {UNHURRIED} @@version, @@version_comment LIMIT 1");
-        let said = self.ask_within(&product, Limits::SETTING).await;
+        let said =
+            self.ask_within("SELECT @@version, @@version_comment LIMIT 1", Limits::SETTING).await;
         let said = said.map_err(|refusal| Unusable::Login(format!("{side} {}", refusal.text)))?;
         let mut said = said.into_iter().flatten().map(Option::unwrap_or_default);
         let (version, comment) = (said.next().unwrap_or_default(), said.next().unwrap_or_default());
