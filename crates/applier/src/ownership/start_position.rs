@@ -90,11 +90,7 @@ impl StartPosition<'_> {
         &self,
         shared: impl Fn(&ChannelRecord) -> SharedTables,
     ) -> Result<Vec<String>, String> {
-        let is_in_history = |uuid: &Uuid| {
-            Some(*uuid) == self.source_uuid
-                || self.source.is_some_and(|source| source.has_uuid(uuid))
-        };
-        let is_its_own = |uuid: &Uuid| !self.is_own(uuid) && is_in_history(uuid);
+        let is_its_own = |uuid: &Uuid| !self.is_own(uuid) && self.has_seen(uuid);
         let mut warnings = Vec::new();
         for (record, _) in self.others() {
             let hides = self.gtids != TargetGtids::Own || record.follows_target;
@@ -105,13 +101,11 @@ impl StartPosition<'_> {
             }
             // The server that it reads from is always among them, and this source has seen all of them.
             let is_sure = self.source_uuid.is_some_and(|own| followed.contains(&own))
-                && followed.iter().all(is_in_history);
-            let share = if is_sure { "share" } else { "perhaps share" };
-            let text = self.hidden_beside(&record.channel, share);
+                && followed.iter().all(|uuid| self.has_seen(uuid));
             if is_sure {
-                return Err(text);
+                return Err(self.hidden_beside(&record.channel, "share"));
             }
-            warnings.push(text);
+            warnings.push(self.hidden_beside(&record.channel, "perhaps share"));
         }
         Ok(warnings)
     }
@@ -155,16 +149,20 @@ impl StartPosition<'_> {
         self.target_uuids.contains(server) || was_target && Some(*server) != self.source_uuid
     }
 
+    /// Returns true for the source itself, and for servers whose transactions it has.
+    fn has_seen(&self, server: &Uuid) -> bool {
+        Some(*server) == self.source_uuid
+            || self.source.is_some_and(|source| source.has_uuid(server))
+    }
+
     /// True if the other channel follows this source too, or may do so; `applied` is the part of its checkpoint that
     /// the source has.
     fn is_followed_by(&self, other: &ChannelRecord, applied: &GtidSet) -> bool {
         match (&other.identity, self.source) {
-            (Some(identity), Some(source))
+            (Some(identity), Some(_))
                 if !identity.source_uuids.is_empty() || is_planted(Bug::NoServersKnown) =>
             {
-                let is_its_own =
-                    |uuid: &Uuid| source.has_uuid(uuid) || Some(*uuid) == self.source_uuid;
-                identity.source_uuids.iter().any(is_its_own)
+                identity.source_uuids.iter().any(|uuid| self.has_seen(uuid))
             }
             // An earlier version recorded no server where the source had no transactions yet. Then the channel has
             // applied what it has and did not begin with.
