@@ -23,7 +23,7 @@ impl Daemon {
     /// [`Daemon::wait_drained`] for the channel named.
     ///
     /// # Panics
-    /// As there.
+    /// It panics with log and status after `deadline`, or when the daemon ends.
     pub async fn wait_channel_drained(
         &self,
         channel: &str,

@@ -82,7 +82,7 @@ pub(crate) async fn connect(target: &Target) -> Result<Session> {
     Ok(session)
 }
 
-/// As [`connect`], for what reads the progress of a channel: a node of a Galera cluster catches up first.
+/// Does what [`connect`] does, for what reads the progress of a channel: a node of a Galera cluster catches up first.
 pub(crate) async fn connect_level(target: &Target) -> Result<Session> {
     let mut session = connect(target).await?;
     let level = group::catch_up_in_galera(&mut session, &target.route).await;

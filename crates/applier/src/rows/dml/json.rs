@@ -214,7 +214,7 @@ pub(super) fn push_diffs(
 /// functions silently do nothing where a path does not exist. `packet`: bytes that the target takes in one.
 ///
 /// # Errors
-/// As [`push_diffs`], and too many changes: each condition repeats all changes before it.
+/// Returns the errors of [`push_diffs`], and one for too many changes: each condition repeats all changes before it.
 pub(super) fn push_diff_conditions(
     column: &str,
     diffs: &[JsonDiff<'_>],
