@@ -7,7 +7,7 @@ use csa_tests::{Daemon, Load, LoadOptions, Proxy, Server, compare, eventually, p
 use mysql_async::prelude::Queryable as _;
 
 use super::restless::{Restless, restless_pair};
-use super::{busy, copy_log, ends, ends_well, refused_with, start_copying};
+use super::{busy, copy_log, ends, ends_well, follows_and_is_equal, refused_with, start_copying};
 use crate::{DRAIN, wait_state};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,10 +104,7 @@ async fn tables_that_can_not_be_copied_again_are_named() {
     ends_well(start_copying(&daemon, &["--table", "d.t"]), &daemon).await;
     assert!(copy_log(&daemon).contains("no daemon answers"), "{}", copy_log(&daemon));
     source.exec("INSERT INTO d.t VALUES (3, 3)").await;
-    daemon.start_again();
-    wait_state(&daemon, 0, "running").await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    compare(&source, &target).await;
+    follows_and_is_equal(&daemon, &source, &target).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -314,10 +311,7 @@ async fn a_renamed_channel_ends_the_copy_of_the_old_one() {
     let config = config.replace("name = \"test\"", "name = \"renamed\"");
     std::fs::write(daemon.config_path(), config).expect("writable");
     daemon.commanded(&["adopt", "--from", "test"]);
-    daemon.start_again();
-    wait_state(&daemon, 0, "running").await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    compare(&source, &target).await;
+    follows_and_is_equal(&daemon, &source, &target).await;
     let keys = "SELECT COUNT(*) FROM information_schema.statistics WHERE table_name='t' AND index_name='a'";
     assert_eq!(
         target.value::<u8>(keys).await,

@@ -6,7 +6,7 @@ use csa_tests::{Daemon, Load, LoadOptions, Server, compare, eventually, prepare}
 use mysql_async::prelude::Queryable as _;
 
 use super::restless::{Restless, make_restless, restless_pair};
-use super::{busy, copy_log, ends, ends_well, start_copying};
+use super::{busy, copy_log, ends, ends_well, follows_and_is_equal, start_copying};
 use crate::{DRAIN, wait_state};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,10 +28,7 @@ async fn rows_that_change_while_chunks_are_read_end_as_on_the_source() {
     clients.stop().await;
     let during: u64 = source.value(&format!("SELECT @@GLOBAL.gtid_executed <> '{executed}'")).await;
     assert!(during == 1 && changes > 100, "{changes} changes");
-    daemon.start_again();
-    wait_state(&daemon, 0, "running").await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    compare(&source, &target).await;
+    follows_and_is_equal(&daemon, &source, &target).await;
     let left: u64 = target.value("SELECT COUNT(*) FROM csa.copy_range").await;
     assert_eq!(left, 0, "the copy has not ended");
     // From now on, rows are applied strictly.
@@ -119,10 +116,7 @@ async fn tables_that_are_created_from_others_meanwhile_are_filled() {
     }
     ends_well(copying, &daemon).await;
     assert!(copy_log(&daemon).contains("in chunks"), "{}", copy_log(&daemon));
-    daemon.start_again();
-    wait_state(&daemon, 0, "running").await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    compare(&source, &target).await;
+    follows_and_is_equal(&daemon, &source, &target).await;
 }
 
 /// The child and its key come with the stream. The target would pass over changes of the parent's rows, or delete those of
@@ -148,10 +142,7 @@ async fn a_copy_during_which_a_table_gets_a_child_begins_again() {
         let said = copy_log(&daemon);
         assert!(said.contains("sbtest.child was made while tables were copied"), "{said}");
         ends_well(start_copying(&daemon, &[]), &daemon).await;
-        daemon.start_again();
-        wait_state(&daemon, 0, "running").await;
-        daemon.wait_drained(&source, &target, DRAIN).await;
-        compare(&source, &target).await;
+        follows_and_is_equal(&daemon, &source, &target).await;
     }
 }
 
@@ -170,10 +161,7 @@ async fn a_child_whose_parent_is_gone_is_copied() {
     ends_well(start_copying(&daemon, &[]), &daemon).await;
     assert!(copy_log(&daemon).contains("in chunks"), "{}", copy_log(&daemon));
     // Foreign keys come once the rows have converged.
-    daemon.start_again();
-    wait_state(&daemon, 0, "running").await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    compare(&source, &target).await;
+    follows_and_is_equal(&daemon, &source, &target).await;
 }
 
 /// Chunks before the rename are of another table than those after it, and both have one definition.
@@ -234,10 +222,7 @@ async fn an_interrupted_copy_with_other_rules_begins_again() {
     daemon.write_config();
     ends_well(start_copying(&daemon, &[]), &daemon).await;
     source.exec("INSERT INTO sbtest.item VALUES (2)").await;
-    daemon.start_again();
-    wait_state(&daemon, 0, "running").await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    compare(&source, &target).await;
+    follows_and_is_equal(&daemon, &source, &target).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -465,10 +450,7 @@ async fn a_copy_that_was_given_up_by_hand_leaves_nothing_to_wait_for() {
     }
     // The source's binary logs have all.
     target.exec("DROP DATABASE d; DELETE FROM csa.copy WHERE channel='test'").await;
-    daemon.start_again();
-    wait_state(&daemon, 0, "running").await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    compare(&source, &target).await;
+    follows_and_is_equal(&daemon, &source, &target).await;
     for table in ["copy_state", "copy_range"] {
         let left: u64 = target.value(&format!("SELECT COUNT(*) FROM csa.{table}")).await;
         assert_eq!(left, 0, "{table}");

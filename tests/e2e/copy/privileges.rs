@@ -1,9 +1,8 @@
 //! A first start that copies, with the accounts that the package's scripts make.
 
-use csa_tests::{Daemon, Server, compare, prepare};
+use csa_tests::{Daemon, Server, prepare};
 
-use super::busy;
-use crate::{DRAIN, wait_state};
+use super::{busy, follows_and_is_equal};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_names_what_the_first_copy_may_not_see() {
@@ -42,8 +41,5 @@ async fn a_check_names_what_the_first_copy_may_not_see() {
     source.exec(include_str!("../../../config/grants-source.sql")).await;
     said = check();
     assert!(said.code == Some(0) && said.out.contains("'repl'@'%' may copy"), "{said:?}");
-    daemon.start_again();
-    wait_state(&daemon, 0, "running").await;
-    daemon.wait_drained(&source, &target, DRAIN).await;
-    compare(&source, &target).await;
+    follows_and_is_equal(&daemon, &source, &target).await;
 }
