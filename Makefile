@@ -23,7 +23,7 @@ DOCS_PROGRAMS := $(CACHE)/docs
 RELEASE_PROGRAMS := $(CACHE)/release
 CARGO_LLVM_COV := $(CACHE)/tools/bin/cargo-llvm-cov
 
-.PHONY: build test test-slow test-repeat test-deployments coverage lint docs deny demo bench bench-full performance flames sandbox versions gateway tools kubernetes deb image release clean
+.PHONY: build test test-slow test-deployments test-all test-repeat coverage lint docs deny demo bench bench-full performance flames sandbox versions gateway tools kubernetes deb image release clean
 
 build:
 	cargo build --workspace
@@ -95,10 +95,20 @@ test: sandbox versions
 	cargo build --workspace --bins --tests
 	$(call RUN_TESTS,--tests -- --test-threads=$(TEST_THREADS) --skip deployments::)
 
-# The tests marked `#[ignore = "slow"]`, which `test` leaves out. CI runs both.
+# The tests marked `#[ignore = "slow"]`, which `test` leaves out.
 test-slow: sandbox versions
 	cargo build --workspace --bins --tests
 	$(call RUN_TESTS,--tests -- --ignored --test-threads=$(TEST_THREADS) --skip deployments::)
+
+# Guides, packages, containers and alerts, as they are written.
+test-deployments: sandbox versions tools gateway
+	cargo build --workspace --bins --tests
+	$(call RUN_TESTS,--test e2e -- --test-threads=$(TEST_THREADS) deployments::)
+
+# All three in one run, which CI makes: in turn, each would end with long tests that leave a processor idle.
+test-all: sandbox versions tools gateway
+	cargo build --workspace --bins --tests
+	$(call RUN_TESTS,--tests -- --include-ignored --test-threads=$(TEST_THREADS))
 
 # Repeats suites on a busy machine, to find tests that fail by chance. `SUITES` are options of `cargo test`:
 # `make test-repeat N=20 SUITES='--test e2e -- --include-ignored fencing'`.
@@ -113,10 +123,6 @@ test-repeat: sandbox
 coverage: $(CARGO_LLVM_COV)
 	$(CARGO_LLVM_COV) llvm-cov --workspace --lib --test sim --ignore-filename-regex '/(tests|benches)/' --summary-only \
 		-- --include-ignored
-
-test-deployments: sandbox versions tools gateway
-	cargo build --workspace --bins --tests
-	$(call RUN_TESTS,--test e2e -- --test-threads=$(TEST_THREADS) deployments::)
 
 lint:
 	cargo fmt --all -- --check

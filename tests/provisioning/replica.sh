@@ -25,11 +25,12 @@ replicates() { [[ $(on "$1" <<<"SELECT service_state FROM performance_schema.rep
 on source <<<"CREATE USER 'repl'@'%' IDENTIFIED BY 'change me'; GRANT REPLICATION SLAVE ON *.* TO 'repl'@'%'"
 on target <<<"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = $PORT_SOURCE, SOURCE_USER = 'repl',
     SOURCE_PASSWORD = 'change me', SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 1; START REPLICA"
-on spare <<<"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = $PORT_TARGET, SOURCE_USER = 'repl',
-    SOURCE_PASSWORD = 'change me', SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 1; START REPLICA"
 fill_shop
 start_load
 wait_for target "$(executed source)"
+# The account has to be on the target first: a replica that is refused tries again only after a minute.
+on spare <<<"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = $PORT_TARGET, SOURCE_USER = 'repl',
+    SOURCE_PASSWORD = 'change me', SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 1; START REPLICA"
 on target <<<'SET PERSIST super_read_only = ON'
 
 # replace: the daemon takes over, and a definition and rows arrive through it.
@@ -51,11 +52,11 @@ replace() {
 # --- GTIDs of the target's own --------------------------------------------------------------------------
 replace
 guide replace-a-replica.md 'Go back' 1
-guide replace-a-replica.md 'Go back with GTIDs of the target'\''s own'
-wait_for spare "$(on target <<<'SELECT REPLACE(GTID_SUBTRACT(@@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged), "\n", "")')"
+wait_for spare "$(executed target)"
 NAME_FIRST=$NAME_TARGET NAME_TARGET=$NAME_SPARE
 guide replace-a-replica.md 'Go back with GTIDs of the target'\''s own'
 NAME_TARGET=$NAME_FIRST
+guide replace-a-replica.md 'Go back with GTIDs of the target'\''s own'
 guide replace-a-replica.md 'Go back' 2
 until_true 'native replication runs' replicates target
 guide replace-a-replica.md 'Go back' 3
