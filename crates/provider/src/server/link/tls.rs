@@ -32,7 +32,7 @@ pub(crate) fn client_config(options: &LinkOptions) -> Result<Option<Arc<ClientCo
             let key = PrivateKeyDer::from_pem_file(key).map_err(|error| file_error(key, &error))?;
             builder
                 .with_client_auth_cert(certificates(cert)?, key)
-                .map_err(|error| LinkError::Tls(error.to_string()))?
+                .map_err(|error| own_certificate(&error, cert, options.side))?
         }
         _ => builder.with_no_client_auth(),
     };
@@ -79,6 +79,23 @@ fn file_error(path: &Path, error: &dyn std::fmt::Display) -> LinkError {
     LinkError::Tls(format!("{}: {error}", path.display()))
 }
 
+fn own_certificate(error: &TlsError, path: &Path, side: Side) -> LinkError {
+    let why = unusable(error).map_or_else(|| format!("with tls_key: {error}"), str::to_owned);
+    LinkError::Tls(format!("[channel.{side}] tls_cert {} {why}", path.display()))
+}
+
+/// Says what a certificate is that rustls can't use. Its parser gives no more than the name of an error.
+fn unusable(error: &TlsError) -> Option<&'static str> {
+    let TlsError::InvalidCertificate(CertificateError::Other(name)) = error else { return None };
+    match name.to_string().as_str() {
+        "UnsupportedCertVersion" => Some(
+            "is of X.509 version 1, which this daemon can't verify or show; make it again with \
+             extensions (openssl x509 -req … -extfile)",
+        ),
+        _ => None,
+    }
+}
+
 /// Explains a failed handshake in terms of the configuration.
 pub(crate) fn explain(error: &TlsError, side: Side) -> String {
     use rustls::AlertDescription as Alert;
@@ -94,7 +111,10 @@ pub(crate) fn explain(error: &TlsError, side: Side) -> String {
             "{error}; connect by a name that the {side}'s certificate has, or set [channel.{side}] \
              tls to \"verify-ca\""
         ),
-        TlsError::InvalidCertificate(_) => format!("the {side}'s certificate: {error}"),
+        TlsError::InvalidCertificate(_) => match unusable(error) {
+            Some(why) => format!("the {side}'s certificate {why}"),
+            None => format!("the {side}'s certificate: {error}"),
+        },
         TlsError::PeerIncompatible(_)
         | TlsError::AlertReceived(
             Alert::HandshakeFailure | Alert::ProtocolVersion | Alert::InsufficientSecurity,
@@ -119,7 +139,9 @@ pub(crate) fn explain(error: &TlsError, side: Side) -> String {
     }
 }
 
-/// Checks as much of a server's certificate as the mode requires, and always the signatures.
+/// Checks as much of a server's certificate as the mode requires. Where that is nothing, a signature by its key proves
+/// nothing either, as anybody in between can show a certificate of their own. Then the certificate is not even read,
+/// as rustls can't read all of them, such as one of X.509 version 1.
 #[derive(Debug)]
 struct Verifier {
     check: Option<Arc<WebPkiServerVerifier>>,
@@ -152,6 +174,9 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
+        if self.check.is_none() {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
         let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signature, algorithms)
     }
@@ -162,6 +187,9 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
+        if self.check.is_none() {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
         let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, algorithms)
     }

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
 
 use crate::binlog::gtid::Uuid;
 use crate::seams::clock::{Clock as _, SystemClock};
@@ -183,6 +185,13 @@ impl FakeSource {
         let version = self.of_proxy.unwrap_or(self.version);
         let packet = packets::greeting(version, CONNECTION_ID, &NONCE, plugin, more_capabilities);
         self.send(&packet).await;
+    }
+
+    /// Takes the request for TLS and shakes hands; `None` if the client refuses the certificate.
+    pub(crate) async fn encrypt(mut self, settings: ServerConfig) -> Option<Self> {
+        self.receive().await;
+        let stream = TlsAcceptor::from(Arc::new(settings)).accept(self.stream).await.ok()?;
+        Some(Self { stream: Box::new(stream), ..self })
     }
 
     /// Capabilities (4), packet limit (4), character set (1), 23 zeros, user, proof, plugin.

@@ -1,5 +1,6 @@
 //! The link against a scripted source.
 
+mod certificates;
 mod dump;
 mod limits;
 mod liveness;
