@@ -92,6 +92,10 @@ fn unusable(error: &TlsError) -> Option<&'static str> {
             "is of X.509 version 1, which this daemon can't verify or show; make it again with \
              extensions (openssl x509 -req … -extfile)",
         ),
+        "CaUsedAsEndEntity" => Some(
+            "is that of an authority itself; have the authority sign another one for the server \
+             (basicConstraints CA:FALSE)",
+        ),
         _ => None,
     }
 }

@@ -22,7 +22,19 @@ bsyWmTca9fGcKuXmbJb6EwIhAPnKrkl2FArcYAUeuwsQK9duWU8I5RaFrGgJ5QwF
 QCBy
 -----END CERTIFICATE-----
 ";
-/// Its key.
+/// One of an authority until 2126, with the same key.
+const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----
+MIIBeTCCAR+gAwIBAgIUQfLBDo8tf9onQ5UUKv99gs7Fvf0wCgYIKoZIzj0EAwIw
+ETEPMA0GA1UEAwwGc291cmNlMCAXDTI2MTEyOTE3MjY0NloYDzIxMjYxMTA1MTcy
+NjQ2WjARMQ8wDQYDVQQDDAZzb3VyY2UwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AAQbGnmFPMzIxGBa7JKMJXNzDs2nDpb7j/eryXF1af95z3r8Ldqh841lPL6uE+my
+Rs9AtHCx7ueiLaVH28yefNTco1MwUTAdBgNVHQ4EFgQUZBkPTCwamrvkyThX3Co9
+bjPnCG8wHwYDVR0jBBgwFoAUZBkPTCwamrvkyThX3Co9bjPnCG8wDwYDVR0TAQH/
+BAUwAwEB/zAKBggqhkjOPQQDAgNIADBFAiBiDPB653ymVBkXOXuLcGahZaDSgJf5
+LfN9WojU79PnaQIhAKaDQ082pDLKHNmE8qeRE6pjQO2+1nOgmETjV1tgdrB5
+-----END CERTIFICATE-----
+";
+/// The key of both.
 const KEY: &str = "-----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgRf8SG4uPigbcKpQ2
 tily1DfBAyUI456jdI11XusNOcGhRANCAAQbGnmFPMzIxGBa7JKMJXNzDs2nDpb7
@@ -78,6 +90,15 @@ async fn a_mode_that_checks_nothing_takes_any_certificate() {
         let refused = login_to(VERSION_1, TlsMode::VerifyCa, version).await;
         let text = refused.expect_err("it can't be verified").to_string();
         assert!(text.contains("source's certificate is of X.509 version 1"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_shows_the_certificate_of_its_authority_is_told_so() {
+    for version in [&TLS12, &TLS13] {
+        let refused = login_to(AUTHORITY, TlsMode::VerifyCa, version).await;
+        let text = refused.expect_err("it is to sign others").to_string();
+        assert!(text.contains("source's certificate is that of an authority itself"), "{text}");
     }
 }
 
