@@ -5,6 +5,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::source::connection::fake_source::Wires;
+use crate::test_util::packets;
 
 /// A running provider, and the ends of its connections.
 struct Wired {
@@ -144,30 +145,37 @@ async fn events_are_taken_while_a_look_waits() {
     wired.stop().await;
 }
 
-/// The password was changed on the source: the dump continues, and each look is a login that fails.
+/// The account has another password or another plugin: the dump continues, and each look is a login that fails.
 #[tokio::test(start_paused = true)]
-async fn a_source_that_refuses_the_login_is_looked_at_slowly() {
-    let mut wired = Wired::start();
-    let mut dump = wired.dump().await;
-    let mut refused = 0;
-    let looks = async {
-        loop {
-            wired.connection().await.refuse_login(1045).await;
-            refused += 1;
+async fn a_source_where_logins_fail_is_looked_at_slowly() {
+    let by_password = packets::error(1045, "refused");
+    let by_plugin = b"\xfesha256_password\0twenty bytes of nonce\0".to_vec();
+    for answer in [by_password, by_plugin] {
+        let mut wired = Wired::start();
+        let mut dump = wired.dump().await;
+        let mut refused = 0;
+        let looks = async {
+            loop {
+                let mut look = wired.connection().await;
+                look.greet("caching_sha2_password", 0).await;
+                look.login_packet().await;
+                look.send(&answer).await;
+                refused += 1;
+            }
+        };
+        tokio::select! {
+            () = looks => {}
+            () = beat(&mut dump) => {}
+            () = tokio::time::sleep(Duration::from_secs(60)) => {}
         }
-    };
-    tokio::select! {
-        () = looks => {}
-        () = beat(&mut dump) => {}
-        () = tokio::time::sleep(Duration::from_secs(60)) => {}
+        assert!((2..=3).contains(&refused), "{refused} in a minute");
+        // The account is as it was.
+        tokio::select! {
+            () = async { wired.connection().await.accept_look().await } => {}
+            () = beat(&mut dump) => {}
+        }
+        let view = wired.status.view();
+        assert_eq!((view.connected, view.connects_total), (true, 1));
+        wired.stop().await;
     }
-    assert!((2..=3).contains(&refused), "{refused} in a minute");
-    // The account is as it was.
-    tokio::select! {
-        () = async { wired.connection().await.accept_look().await } => {}
-        () = beat(&mut dump) => {}
-    }
-    let view = wired.status.view();
-    assert_eq!((view.connected, view.connects_total), (true, 1));
-    wired.stop().await;
 }
