@@ -66,6 +66,10 @@ pub(crate) fn while_waiting(about: About, detail: &str) -> Option<String> {
             "Write the account's password into password_file of [channel.{side}] (docs/passwords.md). The daemon \
              notices a new one within a second"
         ),
+        // A router has a count of its own, and no table of it.
+        1129 if detail.contains("Too many connection errors from") => {
+            "Restart the MySQL Router in between, which counts this host's errors".to_owned()
+        }
         1129 => format!("Run on the {side}: TRUNCATE TABLE performance_schema.host_cache"),
         3118 | 3955 | 4151 => {
             let unlock = of_account("ALTER USER … ACCOUNT UNLOCK");
@@ -188,6 +192,7 @@ mod tests {
             (About::Target, "error 1874: InnoDB is in read only mode.", "innodb_read_only"),
             (About::Target, "error 3118: Account is locked", "UNLOCK"),
             (About::Target, "error 1129: Host is blocked", "host_cache"),
+            (About::Source, "error 1129: Too many connection errors from 10.0.0.7", "Router"),
         ] {
             let steps = while_waiting(about, detail).expect(detail);
             assert!(steps.contains(words) && steps.contains("on its own"), "{steps}");
