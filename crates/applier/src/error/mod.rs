@@ -254,6 +254,16 @@ impl Error {
         self.link().map_or(usual, |error| error.pause(usual, chance))
     }
 
+    /// The two sides do not agree on the protection of a link.
+    pub(crate) fn is_of_protection(&self) -> bool {
+        self.link().is_some_and(LinkError::is_protection)
+    }
+
+    /// A link failed, or was not made.
+    pub(crate) fn is_of_network(&self) -> bool {
+        matches!(self.link(), Some(LinkError::Io(_) | LinkError::Closed))
+    }
+
     /// Returns true if the target has no room for another session.
     pub(crate) fn is_of_room(&self) -> bool {
         matches!(self, Self::Connecting(_))

@@ -57,6 +57,7 @@ impl Liveness {
         let limit = self.target.net_timeout;
         let mut patience = limit.min(FIRST);
         let mut answered: Option<Instant> = None;
+        let mut was_down = false;
         // Keeps the room for the question free until it is asked again.
         let mut _way = None;
         loop {
@@ -76,6 +77,7 @@ impl Liveness {
                 asked = tokio::time::timeout(limit, Box::pin(self.ask(answered))) => asked,
             };
             _way = None;
+            let is_down = matches!(&asked, Ok(Err(error)) if error.is_of_network());
             patience = match asked {
                 Ok(Ok((SessionLiveness::Executes, _))) => limit,
                 Ok(Ok((SessionLiveness::Lost, line))) => {
@@ -86,8 +88,13 @@ impl Liveness {
                     AGAIN.min(limit / 2)
                 }
                 Ok(Err(error @ Error::Silent { .. })) => return Err(error),
-                // What stands between says nothing about the server.
-                Ok(Err(error)) if error.code().is_none_or(is_between) => {
+                // The name may not have been found for a moment, and the session's work may have taken hours.
+                Ok(Err(_)) if is_down && !was_down => AGAIN.min(limit / 2),
+                // What stands between says nothing about the server. Where TLS fails, no other session could take the
+                // place of this one.
+                Ok(Err(error))
+                    if !error.is_of_protection() && error.code().is_none_or(is_between) =>
+                {
                     return Err(self.silent(&error.to_string()));
                 }
                 // Sessions of ours may be all that there is room for, and wait for the answer to this one.
@@ -99,10 +106,11 @@ impl Liveness {
                     };
                     if _way.is_some() { AFTER_MAKING_WAY } else { limit }
                 }
-                // The server is there and too busy to say more.
+                // The server is there, and is too busy or not allowed to say more.
                 Ok(Err(_)) => limit,
                 Err(_) => return Err(self.silent("the server answers no other connection either")),
             };
+            was_down = is_down;
         }
     }
 
@@ -179,7 +187,59 @@ fn verdict(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use csa_provider::server::link::LinkError;
+
     use super::*;
+    use crate::options::TargetOptions;
+    use crate::server::port::{Pending, TargetLink};
+    use crate::server::scripted::options;
+    use crate::server::target::Connector;
+
+    /// Two errors in turn, with which all connections fail.
+    #[derive(Debug)]
+    struct Failing(AtomicU32, fn() -> LinkError, fn() -> LinkError);
+
+    impl Connector for Failing {
+        fn connect<'a>(
+            &'a self,
+            target: &'a TargetOptions,
+        ) -> Pending<'a, Result<Box<dyn TargetLink>>> {
+            let Self(attempts, first, second) = self;
+            let is_first = attempts.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
+            let source = if is_first { first() } else { second() };
+            Box::pin(async move { Err(Error::Target { address: target.address(), source }) })
+        }
+    }
+
+    /// Waits for an answer that takes five minutes; returns the time waited, and whether it was given up.
+    async fn watched(first: fn() -> LinkError, second: fn() -> LinkError) -> (u64, bool) {
+        let target = Target::new(options(), Failing(AtomicU32::new(0), first, second));
+        let begun = Instant::now();
+        let answer = async {
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            Ok(())
+        };
+        let answer = Liveness::of(&target, 7).watch(answer).await;
+        (begun.elapsed().as_secs(), matches!(answer, Err(Error::Silent { .. })))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_is_not_given_up_for_what_says_nothing_about_it() {
+        let tls: fn() -> LinkError = || LinkError::Tls("another authority".to_owned());
+        let login: fn() -> LinkError = || LinkError::Login("another plugin".to_owned());
+        let name: fn() -> LinkError = || LinkError::Io(std::io::ErrorKind::NotFound.into());
+        let timeout: fn() -> LinkError = || LinkError::Timeout(Duration::from_secs(1));
+        for (first, second, expected) in [
+            (tls, login, (300, false)),
+            (name, tls, (300, false)),
+            (name, name, (12, true)),
+            (timeout, tls, (10, true)),
+        ] {
+            assert_eq!(watched(first, second).await, expected, "{} and {}", first(), second());
+        }
+    }
 
     #[test]
     fn a_lost_answer_is_told_with_what_the_server_shows() {

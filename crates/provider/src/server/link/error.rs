@@ -104,8 +104,9 @@ impl LinkError {
         self.opening() == Opening::Account
     }
 
-    /// The two sides do not agree on the protection of the link.
-    pub(crate) fn is_protection(&self) -> bool {
+    /// Returns true if the two sides do not agree on the protection of the link.
+    #[must_use]
+    pub fn is_protection(&self) -> bool {
         matches!(self, Self::Tls(_) | Self::Login(_)) || self.is_unencrypted()
     }
 
