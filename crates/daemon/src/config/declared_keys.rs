@@ -273,8 +273,8 @@ server!(SourceConfig, "source", {
     /// Server ID of this replica; unique in the topology.
     #[schemars(range(min = 1, max = 4294967295_u32), example = 4201)]
     pub(super) server_id: u32,
-    /// Interval of the heartbeats of an idle source. The link is dead after 3 of them. A stream may take 60 s
-    /// to begin.
+    /// Interval of the heartbeats of an idle source. A stream is dead after 3 of them, and may take 60 s to
+    /// begin. Before it, an answer may take `connect_timeout`.
     #[serde(default = "seconds::<5>")]
     #[schemars(extend("x-at-least" = "1ms"))]
     pub(super) heartbeat_interval: Duration,

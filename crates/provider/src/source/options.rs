@@ -56,13 +56,18 @@ impl SourceOptions {
             password: self.password.current(),
             tls: self.tls.clone(),
             connect_timeout: self.connect_timeout,
-            silence: Some(self.dead_after()),
+            silence: Some(self.patience()),
             net_timeout: None,
             network: Arc::clone(&self.environment.network),
         }
     }
 
-    /// Returns the silence that ends a link.
+    /// Returns the silence that ends a link before its dump: no heartbeats come until then.
+    pub(crate) fn patience(&self) -> Duration {
+        self.dead_after().max(self.connect_timeout)
+    }
+
+    /// Returns the silence that ends a dump.
     pub(crate) fn dead_after(&self) -> Duration {
         self.heartbeat_interval * Self::DEAD_AFTER
     }

@@ -125,7 +125,7 @@ impl SourceConnection {
         body.extend_from_slice(&[0, 0]);
         body.extend_from_slice(&[0; 2 + 4 + 4]);
         self.link.command(COM_REGISTER_REPLICA, &body).await?;
-        let answer = self.link.packets().receive_ok(Some(self.dead_after)).await;
+        let answer = self.link.packets().receive_ok(Some(options.patience())).await;
         answer.map_err(unprivileged)?;
         self.link.answered();
         Ok(())

@@ -106,12 +106,32 @@ async fn a_source_that_answers_no_command_is_dead() {
         source.command().await;
         sleep(PATIENCE).await;
     });
-    let mut connection = login_over(client, &options(), None).await.expect("logs in");
+    let options = SourceOptions { connect_timeout: Duration::from_secs(8), ..options() };
+    let mut connection = login_over(client, &options, None).await.expect("logs in");
     let asked = Instant::now();
-    let error = connection.start_dump(&options(), &GtidSet::new()).await.expect_err("dead");
+    let error = connection.start_dump(&options, &GtidSet::new()).await.expect_err("dead");
     assert!(matches!(error, ConnectionError::Link(LinkError::Silent(_))), "{error}");
-    assert!(asked.elapsed() < options().dead_after() * 2);
+    assert!(asked.elapsed() < options.dead_after() * 2);
     script.abort();
+}
+
+/// It sends no heartbeats before a dump.
+#[tokio::test(start_paused = true)]
+async fn an_answer_may_take_as_long_as_an_attempt_to_connect() {
+    let heartbeat_interval = Duration::from_millis(100);
+    let options = SourceOptions { heartbeat_interval, ..options() };
+    let pause = options.connect_timeout - Duration::from_secs(1);
+    let (client, source) = tokio::io::duplex(BUFFER_BYTES);
+    let script = tokio::spawn(async move {
+        let mut source = FakeSource::new(source);
+        source.accept_login().await;
+        source.command().await;
+        sleep(pause).await;
+        source.value("late").await;
+    });
+    let mut connection = login_over(client, &options, None).await.expect("logs in");
+    assert_eq!(connection.setting("SELECT @@version").await.expect("an answer"), "late");
+    script.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
