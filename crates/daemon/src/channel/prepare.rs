@@ -116,7 +116,7 @@ impl Looks<'_> {
         })
     }
 
-    /// Checks both servers for a start from `start`; `was_held`: the channel has run since the daemon began.
+    /// Checks both servers for a start from `start`; `was_held`: see [`Taking`].
     pub(super) async fn prepare(
         &self,
         start: &StartFrom,
