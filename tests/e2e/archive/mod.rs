@@ -5,6 +5,7 @@ mod alone;
 pub(crate) mod chaos;
 mod day;
 mod faults;
+mod gaps;
 mod histories;
 mod missing;
 mod others;

@@ -127,6 +127,34 @@ async fn a_table_is_named_as_a_source_that_folds_case_reads_it() {
     compare(&source, &target).await;
 }
 
+/// Until it has the rules of the file, the channel leaves out what changes meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_copied_once_the_channel_has_the_rules_of_the_file() {
+    let (source, target) = Server::pair(&[], &[]);
+    for statement in [
+        "CREATE DATABASE d",
+        "CREATE TABLE d.t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO d.t VALUES (1, 1), (2, 2)",
+    ] {
+        source.exec(statement).await;
+    }
+    let ignored = "applier.replicate_ignore_table";
+    let daemon = Daemon::builder(&source, &target).set(ignored, vec!["d.t"]).start();
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    daemon.unset(ignored);
+    daemon.write_config();
+    let error = refused_with(&daemon, &["--table", "d.t"]);
+    assert!(error.contains("csa-daemon reload; csa-daemon restart --channel test"), "{error}");
+    wait_state(&daemon, 0, "running").await;
+    tokio::task::block_in_place(|| daemon.commanded(&["reload", "--restart"]));
+    wait_state(&daemon, 0, "running").await;
+    ends_well(start_copying(&daemon, &["--table", "d.t"]), &daemon).await;
+    source.exec("UPDATE d.t SET v = 3 WHERE id = 1").await;
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 /// The target permits DROP, and no CREATE: the table is gone, and the channel must not stop at its next row.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_makes_the_tables_that_an_interrupted_copy_dropped() {

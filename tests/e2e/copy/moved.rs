@@ -126,6 +126,37 @@ async fn continued_by_whoever_has_it(daemons: [&Daemon; 2], tables: &[&str]) {
     panic!("{}\n{}", copy_log(daemons[0]), copy_log(daemons[1]));
 }
 
+/// The daemon that makes the first copy dies, and the one that stands by continues it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_copy_continues_where_a_daemon_stands_by() {
+    let (source, target) = Server::pair(&[], &[]);
+    make_still(&source, 100_000).await;
+    let start = || {
+        let builder = Daemon::builder(&source, &target).set("standby", true);
+        let builder = builder.set("target.connect_retry", "100ms");
+        let builder = builder.set("source.user", "admin").set("source.password", "admin_pw");
+        let builder = builder.set("applier.start_from", "copy").set("copy.snapshot_limit", "0MiB");
+        builder.set("copy.rows_per_second", 12_000).start()
+    };
+    let first = start();
+    eventually("rows are copied", DRAIN, async || {
+        let status = first.try_status().unwrap_or_default();
+        status["channels"][0]["copy"]["rows"].as_u64() > Some(6_000)
+    })
+    .await;
+    let second = start();
+    wait_state(&second, 0, "standby").await;
+    first.kill9();
+    let checkpoints: u64 = target.value("SELECT COUNT(*) FROM csa.checkpoint").await;
+    assert_eq!(checkpoints, 0, "the copy has ended");
+    wait_state(&second, 0, "running").await;
+    let log = second.log();
+    assert!(!log.contains("begins again"), "{log}");
+    first.start_again();
+    wait_state(&first, 0, "standby").await;
+    equals(&source, &second, &target).await;
+}
+
 /// A fleet begins a channel with a copy. The daemon that makes it dies, another one claims the channel and continues.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow"]

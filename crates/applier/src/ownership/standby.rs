@@ -4,7 +4,7 @@
 use csa_provider::sql_text::quote;
 
 use crate::error::Result;
-use crate::ownership::{bookkeeping, locks};
+use crate::ownership::{bookkeeping, checkpoint, locks};
 use crate::server::lock_names::{daemon_lock, lock_name};
 use crate::server::session::Session;
 use crate::server::target::Target;
@@ -13,6 +13,7 @@ use crate::server::target::Target;
 #[derive(Debug)]
 pub struct Standby {
     session: Session,
+    channel: String,
     query: String,
     /// The holder that was found last, in words.
     known: Option<(u64, String)>,
@@ -28,7 +29,7 @@ impl Standby {
         let (name, own) = (quote(&lock_name(channel)), quote(&daemon_lock(identity)));
         let query =
             format!("SELECT COALESCE(IS_USED_LOCK({name}), 0), COALESCE(IS_USED_LOCK({own}), 0)");
-        Ok(Self { session, query, known: None })
+        Ok(Self { session, channel: channel.to_owned(), query, known: None })
     }
 
     /// Returns the daemon that holds the channel, in words; `None` if no other daemon does.
@@ -51,6 +52,15 @@ impl Standby {
             self.known = Some((connection, text));
         }
         Ok(self.known.as_ref().map(|(_, text)| text.as_str()))
+    }
+
+    /// Returns true if the channel has a checkpoint: the holder may be its first copy.
+    ///
+    /// # Errors
+    /// The target can't be reached.
+    pub async fn has_checkpoint(&mut self) -> Result<bool> {
+        Ok(bookkeeping::has_table(&mut self.session, "checkpoint").await?
+            && !checkpoint::workers(&mut self.session, &self.channel).await?.is_empty())
     }
 
     pub async fn close(self) {

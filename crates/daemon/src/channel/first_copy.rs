@@ -3,11 +3,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use csa_applier::{Converging, ErrorClass, Pending};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
-use csa_provider::source::{Foreign, PreflightError};
+use csa_provider::source::{Foreign, PreflightError, SourceFacts, preflight};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -21,6 +22,9 @@ use crate::copy::{
     self, CopyError, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, Pace,
 };
 use crate::verify::{Replicated, Scope, VerifyError};
+
+/// Time before reception is tried again that could not begin.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// Makes the target a copy of the source, with the channel's first checkpoint, and receives meanwhile what follows
 /// it: the source may purge that. May be dropped anywhere: the next copy continues, or begins again. Returns true if
@@ -90,23 +94,45 @@ async fn receive(
 ) -> Infallible {
     let mut received: Option<Received> = None;
     loop {
+        let has_begun = begun.borrow().is_some();
         let returned = async {
             match received.take() {
-                Some(received) => received.returns(Arc::clone(settings)).await,
+                Some(received) => {
+                    received.returns(Arc::clone(settings)).await;
+                    info!("the source serves again; reception begins again");
+                }
+                None if has_begun => tokio::time::sleep(AGAIN).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             changed = begun.changed() => if changed.is_err() { return std::future::pending().await },
-            () = returned => info!("the source serves again; reception begins again"),
+            () = returned => {}
         }
         let executed = begun.borrow_and_update().clone().unwrap_or_default();
-        // Nothing on the target came from elsewhere: the copy begins after what its source has.
-        match reception.attach(settings, &executed, None, Foreign::default()).await {
+        match attach(settings, reception, &executed).await {
             Ok(attached) => received = Some(attached),
             Err(error) => warn!(%error, "nothing is received while the source is copied"),
         }
     }
+}
+
+/// Receives what follows `executed`, and what the archive lacks of it: the copy has emptied the relay store.
+async fn attach(
+    settings: &Arc<ChannelSettings>,
+    reception: &Reception,
+    executed: &GtidSet,
+) -> Result<Received, ChannelError> {
+    let source = match &settings.archive {
+        // The source may have purged something since the start.
+        Some(_) => {
+            let facts = preflight(&settings.source, None).await?;
+            Some(SourceFacts { gtid_executed: executed.clone(), ..facts })
+        }
+        None => None,
+    };
+    // Nothing on the target came from elsewhere: the copy begins after what its source has.
+    reception.attach(settings, executed, source.as_ref(), Foreign::default()).await
 }
 
 /// Adds what tables in chunks lack, once the channel has applied what changed while they were read. Returns false if

@@ -109,7 +109,7 @@ fn read_or_made(directory: &Path) -> Result<Uuid, ChannelError> {
 pub(super) struct Taking {
     pub(super) identity: Identity,
     pub(super) start: StartFrom,
-    /// A daemon had the channel while this run lasted, perhaps this one: it has a checkpoint, or something is wrong.
+    /// The channel had a checkpoint while this run lasted: it still has one, or something is wrong.
     pub(super) was_held: bool,
     /// The servers' warnings have been logged.
     pub(super) has_warned: bool,

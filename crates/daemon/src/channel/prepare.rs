@@ -116,7 +116,7 @@ impl Looks<'_> {
         })
     }
 
-    /// Checks both servers for a start from `start`; `was_held`: the channel has run since the daemon began.
+    /// Checks both servers for a start from `start`; `was_held`: see [`Taking`].
     pub(super) async fn prepare(
         &self,
         start: &StartFrom,
@@ -141,9 +141,12 @@ impl Looks<'_> {
         let standing = StartKnowledge::of(settings, start, &target, self.reception).await;
         self.watch.done(StartStep::Position);
         let known = standing.known.as_ref();
+        // What reception passes over while the source is away, an archive never gets.
+        let needs_source =
+            target.checkpoint.is_none() || (settings.archive.is_some() && standing.is_behind);
         let source = match self.source(known).await {
             Ok(facts) => Ok(facts),
-            Err(PreflightError::Unreachable(why)) if target.checkpoint.is_some() => Err(why),
+            Err(PreflightError::Unreachable(why)) if !needs_source => Err(why),
             Err(error) => return Err(ChannelError::Source(error)),
         };
         let of_source = source.as_ref().ok();

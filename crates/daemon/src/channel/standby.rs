@@ -22,11 +22,14 @@ impl Channel {
         while let Some(holder) = standby.holder().await? {
             if !is_waiting {
                 is_waiting = true;
-                taking.was_held = true;
+                // It is old by the time the channel is free.
+                drop(self.kept.take(&self.settings, taking));
                 self.reception.end().await;
                 info!(holder, "standing by: another daemon has the channel");
             }
             self.watch.standing_by(&format!("another daemon has the channel ({holder})"));
+            // A first copy that is interrupted has none, and is continued from here.
+            taking.was_held = taking.was_held || standby.has_checkpoint().await?;
             tokio::time::sleep(LOOK).await;
         }
         standby.close().await;

@@ -19,6 +19,8 @@ pub(super) struct StartKnowledge {
     pub(super) known: Option<Known>,
     /// Everything received into the relay store, including what has been purged from it.
     relayed: RelaySurvey,
+    /// See [`is_behind`].
+    pub(super) is_behind: bool,
 }
 
 impl StartKnowledge {
@@ -37,16 +39,23 @@ impl StartKnowledge {
         let executed = start_set(settings, start, target);
         let from = executed.clone().unwrap_or_default();
         let found = relayed(settings, reception, &from).await;
-        let known = executed.map(|mut received| {
-            // Only a store that is kept spares the source: one that does not follow is emptied when
-            // it is opened.
-            if found.follows {
-                received.union(&found.received);
-            }
-            Known { received, foreign: target.foreign(&settings.name) }
-        });
-        Self { known, relayed: found }
+        let foreign = target.foreign(&settings.name);
+        let mut known = executed.map(|received| Known { received, foreign });
+        let is_behind = known.as_ref().is_some_and(|known| is_behind(&found, known));
+        // Only a store that is kept spares the source: one that does not follow is emptied when
+        // it is opened.
+        if let Some(known) = known.as_mut().filter(|_| found.follows) {
+            known.received.union(&found.received);
+        }
+        Self { known, relayed: found, is_behind }
     }
+}
+
+/// Returns true if a store has nothing for a target with `applied`, and lacks a part of that. Reception from it passes over
+/// that part, unless the source says what of it an archive can still get.
+fn is_behind(relayed: &RelaySurvey, applied: &Known) -> bool {
+    let has_nothing = relayed.received.is_subset_of(&applied.received);
+    !relayed.follows || (has_nothing && !applied.lacking(&relayed.received).is_empty())
 }
 
 /// Looks at what the relay store has for somebody who continues after `from`.
@@ -113,4 +122,36 @@ fn shared(settings: &ChannelSettings, target: &TargetFacts, other: &ChannelRecor
     let Some(written) = written else { return SharedTables::Unknown };
     let both = overlap(&settings.filters, &written, target.folds_case, &target.tables);
     both.map_or(SharedTables::Nothing, SharedTables::Table)
+}
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::binlog::Uuid;
+    use csa_provider::source::Foreign;
+
+    use super::*;
+
+    #[test]
+    fn a_store_is_behind_a_target_that_has_more_of_the_source() {
+        let set = |source: &str, other: &str| -> GtidSet {
+            let of = |server: u8, intervals: &str| match intervals {
+                "" => String::new(),
+                of => format!("0707070{server}-0707-0707-0707-070707070707:{of}"),
+            };
+            [of(1, source), of(2, other)].join(",").trim_matches(',').parse().expect("a set")
+        };
+        let other: Uuid = "07070702-0707-0707-0707-070707070707".parse().expect("a UUID");
+        let decide = |relayed: GtidSet, applied: GtidSet| {
+            let foreign = Foreign { servers: [other].into(), ..Foreign::default() };
+            let relayed = RelaySurvey { received: relayed, follows: true };
+            is_behind(&relayed, &Known { received: applied, foreign })
+        };
+        assert!(!decide(set("1-20", ""), set("1-20", "")));
+        assert!(!decide(set("1-30", ""), set("1-20", "")), "it has something for the target");
+        assert!(decide(set("1-15", ""), set("1-20", "")), "a crash has taken its end");
+        assert!(!decide(set("1-20", "1-3"), set("1-20", "1-9")), "the source never had these");
+        assert!(!decide(set("1-15:17-25", ""), set("1-16", "")), "first what it has");
+        let none = RelaySurvey::default();
+        assert!(is_behind(&none, &Known { received: set("1-20", ""), ..Known::default() }));
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use csa_applier::{RELOAD_AND_RESTART, target_channels};
 use csa_provider::server::visible::one_line;
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -52,6 +53,9 @@ pub(crate) fn copy_tables(
         Err(_) => eprintln!("no daemon answers: the tables are copied in one round"),
     }
     let runtime = runtime()?;
+    if is_running {
+        runtime.block_on(check_rules(&options.copy))?;
+    }
     let copied = || -> Result<u64, Failure> {
         loop {
             match round(&runtime, settings, &options, is_running.then_some(&running), &screen)? {
@@ -87,6 +91,22 @@ fn again(settings: &ChannelSettings, arguments: &CopyArguments) -> Result<AgainO
         copy: CopyOptions { snapshot_bytes: 0, ..options(settings, arguments)? },
         tables: arguments.table.iter().cloned().collect(),
     })
+}
+
+/// Refuses rules other than those with which the channel started: it leaves out what they add.
+async fn check_rules(options: &CopyOptions) -> Result<(), Failure> {
+    let CopyOptions { channel, target, rules, .. } = options;
+    let found = target_channels(target).await;
+    let found = found.map_err(|error| Failure::Runtime(error.to_string()))?;
+    let own = found.channels.iter().find(|record| record.channel == *channel);
+    let noted = own.and_then(|record| record.identity.as_ref());
+    if noted.is_none_or(|noted| noted.filters == *rules) {
+        return Ok(());
+    }
+    Err(Failure::Runtime(format!(
+        "channel {channel} runs with other replicate_* than the configuration file has, and may leave out what changes while \
+         its tables are copied: {RELOAD_AND_RESTART} --channel {channel}; then run the same command again"
+    )))
 }
 
 /// Waits until the tables are copies. Rows that the target has lost meanwhile are copied again.
