@@ -2,6 +2,7 @@
 //! taken apart in order. Reception is separate: see [`super::reception`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use csa_applier::{
     AdmittedStream, Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver,
@@ -16,7 +17,7 @@ use csa_scheduler::filter::Filters;
 use csa_scheduler::intake::IntakeEnd;
 use csa_scheduler::low_water::LowWaterMark;
 use csa_scheduler::until::{StreamEnd, Until, UntilGate};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -277,6 +278,13 @@ impl<'a> Pipeline<'a> {
         }
     }
 
+    /// Returns true while all tables converge. Delayed, rows would be of different moments for so long: those in chunks are
+    /// as new as the source's.
+    fn is_first_copy(&self) -> bool {
+        let copied = self.converging.as_ref().map(|of| copied_tables(self.settings, of));
+        copied.is_some_and(|of| of.is_ok_and(|of| of.tables.is_empty()))
+    }
+
     /// Returns the part that reads ahead, until `end`.
     fn intake(
         &self,
@@ -301,7 +309,10 @@ impl<'a> Pipeline<'a> {
                 .as_logged(is_as_logged)
                 .with_filters(self.filters.clone()),
             begin_early: self.settings.begin_early,
-            delay: self.controls.subscribe_delay(),
+            delay: match self.is_first_copy() {
+                true => watch::channel(Duration::ZERO).1,
+                false => self.controls.subscribe_delay(),
+            },
             until: self.until.clone(),
             tuning: self.controls.subscribe(),
             reception: self.received.end.clone(),
