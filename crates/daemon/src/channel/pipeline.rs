@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use csa_applier::{
     AdmittedStream, Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver,
-    ControlSession, Converging, ExecMode, Intake, Reachability, TargetCatalogue, TargetFacts,
+    ControlSession, Converging, ExecMode, Executor, Intake, Reachability, TargetCatalogue,
+    TargetFacts,
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::SourceFacts;
@@ -122,7 +123,9 @@ impl<'a> Pipeline<'a> {
         };
         watch.done(StartStep::RelayStore);
         let converging = control.converging();
-        if let Some(why) = lost_changes(settings, converging.as_ref(), source, &received.store) {
+        let refused = no_row_images(converging.as_ref(), target.executor)
+            .or_else(|| lost_changes(settings, converging.as_ref(), source, &received.store));
+        if let Some(why) = refused {
             control.close().await;
             return Err(ChannelError::Refused(why));
         }
@@ -367,6 +370,16 @@ impl Reopening {
         });
         Self { stop, _watched: AbortOnDropHandle::new(watched) }
     }
+}
+
+/// Returns why copied tables can't converge: a statement for a row that a chunk has brought fails.
+fn no_row_images(converging: Option<&Converging>, executor: Executor) -> Option<String> {
+    let has_chunks = converging.is_some_and(|converging| !converging.tables.is_empty());
+    (has_chunks && executor == Executor::Sql).then(|| {
+        "target: copied tables converge through row images, and rows go there as statements; GRANT \
+         REPLICATION_APPLIER ON *.* there and set applier.executor = \"auto\" until the copy has ended"
+            .to_owned()
+    })
 }
 
 /// Returns why copied tables can't become what they are on the source: it lacks changes that their rows already have. No
