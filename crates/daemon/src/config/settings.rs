@@ -276,15 +276,21 @@ fn source(config: SourceConfig) -> Result<SourceOptions> {
         connect_retry_max: config.connect_retry_max.0,
         semi_sync: config.semi_sync,
         failover: config.failover.into_iter().map(|a| (a.host, a.port)).collect(),
-        group: group(config.discover, config.prefer),
+        group: group(config.discover, config.prefer)?,
     })
 }
 
-/// Without discovery nothing is preferred.
-fn group(discover: Discover, prefer: Prefer) -> Option<GroupDiscovery> {
+fn group(discover: Discover, prefer: Prefer) -> Result<Option<GroupDiscovery>> {
     let prefers_secondary = prefer == Prefer::Secondary;
-    (discover == Discover::Group)
-        .then(|| GroupDiscovery { prefers_secondary, ..GroupDiscovery::default() })
+    match discover {
+        Discover::Group => {
+            Ok(Some(GroupDiscovery { prefers_secondary, ..GroupDiscovery::default() }))
+        }
+        Discover::None if prefers_secondary => {
+            refuse("source.prefer: \"secondary\" needs discover = \"group\"")
+        }
+        Discover::None => Ok(None),
+    }
 }
 
 fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> {
