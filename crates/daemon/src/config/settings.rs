@@ -228,9 +228,10 @@ fn copy(config: CopyConfig) -> Result<CopyConfig> {
 
 fn archive(config: ArchiveConfig, is_alone: bool) -> Result<Option<ArchiveOptions>> {
     let Some(url) = config.url else {
-        return match config.options.is_empty() {
-            true => Ok(None),
-            false => refuse("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
+        // Somebody relies on it.
+        return match config.required || !config.options.is_empty() {
+            false => Ok(None),
+            true => refuse("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
         };
     };
     let location = ArchiveLocation { url, options: config.options };
