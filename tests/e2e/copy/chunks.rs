@@ -119,6 +119,25 @@ async fn tables_that_are_created_from_others_meanwhile_are_filled() {
     follows_and_is_equal(&daemon, &source, &target).await;
 }
 
+/// An INSERT fails for a row that a chunk has brought already.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_converge_get_no_statements() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &LoadOptions { tables: 1, rows: 20_000, ..busy() }).await;
+    let daemon = Daemon::builder(&source, &target).set("copy.snapshot_limit", "0MiB").build();
+    ends_well(start_copying(&daemon, &["--lanes", "1"]), &daemon).await;
+    daemon.set("applier.executor", "sql");
+    daemon.start_again();
+    wait_state(&daemon, 0, "failed").await;
+    let detail = daemon.status()["channels"][0]["state_detail"].to_string();
+    assert!(detail.contains("GRANT REPLICATION_APPLIER"), "{detail}");
+    daemon.set("applier.executor", "auto");
+    daemon.commanded(&["reload", "--restart"]);
+    wait_state(&daemon, 0, "running").await;
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
+}
+
 /// The child and its key come with the stream. The target would pass over changes of the parent's rows, or delete those of
 /// the child with them.
 #[tokio::test(flavor = "multi_thread")]

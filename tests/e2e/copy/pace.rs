@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use csa_tests::{Compare, Daemon, DaemonBuilder, Server, compare, eventually, prepare};
+use csa_tests::{
+    Compare, Daemon, DaemonBuilder, LoadOptions, Server, compare, eventually, prepare,
+};
 use serde_json::Value;
 
 use super::{busy, copied, copies_rows, copy_log, refused_with, start_copying};
@@ -204,4 +206,26 @@ async fn a_cancelled_copy_leaves_nothing() {
     assert!(daemon.terminate().success());
     let said = refused_with(&daemon, &["--cancel"]);
     assert!(said.contains("the target is the channel's copy already"), "{said}");
+}
+
+/// Chunks are as new as the source, whatever the delay, which counts for what comes after them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_copy_converges_without_the_delay_and_is_not_compared() {
+    let (source, target) = Server::pair(&[], &[]);
+    prepare(&source, &LoadOptions { tables: 1, rows: 20_000, ..busy() }).await;
+    let daemon = copying_first(&source, &target)
+        .set("copy.rows_per_second", 4_000)
+        .set("applier.source_delay", "1h")
+        .build();
+    daemon.start_again();
+    copies_rows(&daemon).await;
+    source.exec("UPDATE sbtest.sbtest1 SET k = k + 1 WHERE id <= 10").await;
+    let check = is_compared(&daemon, "unfinished").await;
+    assert!(check["text"].to_string().contains("source_delay is 3600 s"), "{check}");
+    compare(&source, &target).await;
+    source.exec("UPDATE sbtest.sbtest1 SET k = k + 1 WHERE id <= 10").await;
+    wait_state(&daemon, 0, "waiting_for_delay").await;
+    daemon.commanded(&["set", "source_delay", "0s"]);
+    daemon.wait_drained(&source, &target, DRAIN).await;
+    compare(&source, &target).await;
 }

@@ -12,7 +12,7 @@ use crate::config::ChannelSettings;
 use crate::observe::view::CopyCheckView;
 use crate::verify::{
     BEYOND_COPIES, Outcome, Replicated, Scope, TableName, TableReport, VerifyEvent, VerifyOptions,
-    VerifyReport, source_servers, verify,
+    VerifyReport, delayed, source_servers, verify,
 };
 
 /// The comparison reads nothing while the target lags by more.
@@ -88,7 +88,14 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
             error!("the copy differs from the source in {}", table.table);
         }
     };
-    let compared = verify(&options, &Replicated::new(&settings.filters), &observe).await;
+    let selection = Replicated::new(&settings.filters);
+    let compared = tokio::select! {
+        biased;
+        why = waits_for_delay(&comparison.watch) => Err(why),
+        compared = verify(&options, &selection, &observe) => {
+            compared.map_err(|error| error.to_string())
+        }
+    };
     comparison.ends(match compared {
         Ok(report) => {
             let view = view(channel, &report, &known, comparison.watch.takes_copies());
@@ -105,6 +112,20 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
             CopyCheckView { outcome: "unfinished".to_owned(), text, ..CopyCheckView::default() }
         }
     });
+}
+
+/// Waits for a `source_delay` with which nothing is compared, and returns it in words.
+async fn waits_for_delay(watch: &Watch) -> String {
+    let mut delay = watch.subscribe_delay();
+    loop {
+        let seconds = delay.borrow_and_update().as_secs_f64();
+        if let Some(why) = delayed(seconds) {
+            return why;
+        }
+        if delay.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
 }
 
 /// Adds tables that differ since an earlier copy, so that the result is of them, too. Those that were dropped or are no
@@ -220,5 +241,18 @@ mod tests {
         comparison.ends(CopyCheckView { outcome, ..CopyCheckView::default() });
         drop(comparison);
         assert_eq!(shown().outcome, "equal");
+    }
+
+    #[tokio::test]
+    async fn a_delay_ends_the_comparison() {
+        let delayed = format!("{MINIMAL}[channel.applier]\nsource_delay = \"1h\"\n");
+        let config = Config::parse(&delayed).expect("valid");
+        let settings = Arc::new(config.channels.into_iter().next().expect("a channel"));
+        let watch = Watch::new(&settings, Controls::new(&settings));
+        let comparison = Comparison::begin(&settings, &watch);
+        compare(Arc::clone(&settings), comparison, Scope::default()).await;
+        let shown = watch.view().copy_check.expect("a comparison");
+        assert_eq!(shown.outcome, "unfinished");
+        assert!(shown.text.starts_with("source_delay is 3600 s"), "{}", shown.text);
     }
 }

@@ -2,10 +2,12 @@
 //! taken apart in order. Reception is separate: see [`super::reception`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use csa_applier::{
     AdmittedStream, Applier, ApplierOptions, ApplierStatus, ChannelClaim, CommitObserver,
-    ControlSession, Converging, ExecMode, Intake, Reachability, TargetCatalogue, TargetFacts,
+    ControlSession, Converging, ExecMode, Executor, Intake, Reachability, TargetCatalogue,
+    TargetFacts,
 };
 use csa_provider::binlog::GtidSet;
 use csa_provider::source::SourceFacts;
@@ -16,7 +18,7 @@ use csa_scheduler::filter::Filters;
 use csa_scheduler::intake::IntakeEnd;
 use csa_scheduler::low_water::LowWaterMark;
 use csa_scheduler::until::{StreamEnd, Until, UntilGate};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -121,7 +123,9 @@ impl<'a> Pipeline<'a> {
         };
         watch.done(StartStep::RelayStore);
         let converging = control.converging();
-        if let Some(why) = lost_changes(settings, converging.as_ref(), source, &received.store) {
+        let refused = no_row_images(converging.as_ref(), target.executor)
+            .or_else(|| lost_changes(settings, converging.as_ref(), source, &received.store));
+        if let Some(why) = refused {
             control.close().await;
             return Err(ChannelError::Refused(why));
         }
@@ -277,6 +281,13 @@ impl<'a> Pipeline<'a> {
         }
     }
 
+    /// Returns true while all tables converge. Delayed, rows would be of different moments for so long: those in chunks are
+    /// as new as the source's.
+    fn is_first_copy(&self) -> bool {
+        let copied = self.converging.as_ref().map(|of| copied_tables(self.settings, of));
+        copied.is_some_and(|of| of.is_ok_and(|of| of.tables.is_empty()))
+    }
+
     /// Returns the part that reads ahead, until `end`.
     fn intake(
         &self,
@@ -301,7 +312,10 @@ impl<'a> Pipeline<'a> {
                 .as_logged(is_as_logged)
                 .with_filters(self.filters.clone()),
             begin_early: self.settings.begin_early,
-            delay: self.controls.subscribe_delay(),
+            delay: match self.is_first_copy() {
+                true => watch::channel(Duration::ZERO).1,
+                false => self.controls.subscribe_delay(),
+            },
             until: self.until.clone(),
             tuning: self.controls.subscribe(),
             reception: self.received.end.clone(),
@@ -356,6 +370,16 @@ impl Reopening {
         });
         Self { stop, _watched: AbortOnDropHandle::new(watched) }
     }
+}
+
+/// Returns why copied tables can't converge: a statement for a row that a chunk has brought fails.
+fn no_row_images(converging: Option<&Converging>, executor: Executor) -> Option<String> {
+    let has_chunks = converging.is_some_and(|converging| !converging.tables.is_empty());
+    (has_chunks && executor == Executor::Sql).then(|| {
+        "target: copied tables converge through row images, and rows go there as statements; GRANT \
+         REPLICATION_APPLIER ON *.* there and set applier.executor = \"auto\" until the copy has ended"
+            .to_owned()
+    })
 }
 
 /// Returns why copied tables can't become what they are on the source: it lacks changes that their rows already have. No

@@ -17,9 +17,10 @@ const FOLDER: &str = "conf.d";
 const MAIN: &str = "csa-daemon";
 
 /// Keys of which a channel has one: if it sets one itself, it takes no default of the others.
-const EITHER: [&[&str]; 4] = [
+const EITHER: [&[&str]; 5] = [
     &["password", "password_file", "password_env"],
     &["host", "socket"],
+    &["port", "socket"],
     &["public_key_file", "get_public_key"],
     // A token is for its own address alone.
     &["command", "url", "token_file", "tls_ca"],
@@ -151,8 +152,8 @@ fn add(own: &mut Table, defaults: &Table) {
     let set: Vec<String> = own.keys().cloned().collect();
     let is_set = |key: &str| set.iter().any(|set| set == key);
     for (key, value) in defaults {
-        let others = EITHER.iter().find(|keys| keys.contains(&key.as_str()));
-        if !is_set(key) && !others.is_some_and(|keys| keys.iter().any(|key| is_set(key))) {
+        let mut others = EITHER.iter().filter(|keys| keys.contains(&key.as_str()));
+        if !is_set(key) && !others.any(|keys| keys.iter().any(|key| is_set(key))) {
             own.insert(key.clone(), value.clone());
         }
     }
@@ -191,6 +192,7 @@ until = { sql_after_gtids = "a" }
         let a = channel("a", "host = \"h\"\npassword = \"own\"") + "host = \"t\"\n";
         let b = channel("b", "host = \"h\"\nserver_id = 8")
             + "[channel.applier]\nworker_count = 5\nuntil = { sql_before_gtids = \"b\" }\n";
+        let b = b + &channel("c", "host = \"h\"") + "port = 3307\n";
         let all = merged(&[("main", MAIN), ("conf.d/a.toml", &a), ("conf.d/b.toml", &b)]);
         let all = all.expect("valid");
         assert!(!all.contains_key("defaults"));
@@ -206,6 +208,7 @@ until = { sql_after_gtids = "a" }
         assert_eq!(text(0, "target", "socket"), None, "the channel has a host");
         assert_eq!(text(1, "source", "password_file").as_deref(), Some("/etc/repl.pw"));
         assert_eq!(text(1, "target", "socket").as_deref(), Some("/run/mysqld.sock"));
+        assert_eq!(text(2, "target", "socket"), None, "the channel has a port");
         assert_eq!(number(1, "source", "server_id"), Some(8));
         assert_eq!(number(0, "applier", "worker_count"), Some(3));
         assert_eq!(number(1, "applier", "worker_count"), Some(5));

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use csa_provider::server::link::secret_text;
 use secrecy::{ExposeSecret as _, SecretString};
+use toml::{Table, Value};
 
 use super::error::{ConfigError, Result};
 
@@ -18,13 +19,18 @@ pub(super) fn secret(key: &str, path: &Path) -> Result<SecretString> {
     Ok(secret_text(&text).into())
 }
 
-/// Returns true if a file contains a password itself.
+/// Returns true if a file contains a password itself, in whatever form it is written.
 pub(super) fn holds_password(text: &str) -> bool {
-    text.lines().any(|line| {
-        line.trim_start()
-            .strip_prefix("password")
-            .is_some_and(|rest| rest.trim_start().starts_with('='))
-    })
+    fn is_in(value: &Value) -> bool {
+        match value {
+            Value::Table(table) => {
+                table.iter().any(|(key, value)| key == "password" && value.is_str() || is_in(value))
+            }
+            Value::Array(values) => values.iter().any(is_in),
+            _ => false,
+        }
+    }
+    text.parse::<Table>().is_ok_and(|table| is_in(&Value::Table(table)))
 }
 
 /// Reads a token from a file.
@@ -52,6 +58,19 @@ pub(super) fn is_world_readable(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_is_found_however_it_is_written() {
+        for text in [
+            "[[channel]]\n[channel.source]\npassword = 'x'\n",
+            "[[channel]]\nsource = { host = 'h', password = 'x' }\n",
+            "[[channel]]\nsource.password = 'x'\n",
+            "[defaults.target]\n\"password\" = 'x'\n",
+        ] {
+            assert!(holds_password(text), "{text}");
+        }
+        assert!(!holds_password("[[channel]]\n# password = 'x'\nsource.password_file = '/f'\n"));
+    }
 
     #[test]
     fn what_editors_write_around_a_secret_does_not_count() {

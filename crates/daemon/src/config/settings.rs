@@ -228,9 +228,10 @@ fn copy(config: CopyConfig) -> Result<CopyConfig> {
 
 fn archive(config: ArchiveConfig, is_alone: bool) -> Result<Option<ArchiveOptions>> {
     let Some(url) = config.url else {
-        return match config.options.is_empty() {
-            true => Ok(None),
-            false => refuse("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
+        // Somebody relies on it.
+        return match config.required || !config.options.is_empty() {
+            false => Ok(None),
+            true => refuse("archive.url is missing: s3://BUCKET/PREFIX or file:///DIRECTORY"),
         };
     };
     let location = ArchiveLocation { url, options: config.options };
@@ -276,15 +277,21 @@ fn source(config: SourceConfig) -> Result<SourceOptions> {
         connect_retry_max: config.connect_retry_max.0,
         semi_sync: config.semi_sync,
         failover: config.failover.into_iter().map(|a| (a.host, a.port)).collect(),
-        group: group(config.discover, config.prefer),
+        group: group(config.discover, config.prefer)?,
     })
 }
 
-/// Without discovery nothing is preferred.
-fn group(discover: Discover, prefer: Prefer) -> Option<GroupDiscovery> {
+fn group(discover: Discover, prefer: Prefer) -> Result<Option<GroupDiscovery>> {
     let prefers_secondary = prefer == Prefer::Secondary;
-    (discover == Discover::Group)
-        .then(|| GroupDiscovery { prefers_secondary, ..GroupDiscovery::default() })
+    match discover {
+        Discover::Group => {
+            Ok(Some(GroupDiscovery { prefers_secondary, ..GroupDiscovery::default() }))
+        }
+        Discover::None if prefers_secondary => {
+            refuse("source.prefer: \"secondary\" needs discover = \"group\"")
+        }
+        Discover::None => Ok(None),
+    }
 }
 
 fn relay(config: &RelayConfig, directory: PathBuf) -> Result<RelayStoreOptions> {

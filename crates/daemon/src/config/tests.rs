@@ -178,6 +178,11 @@ fn bad_values_name_their_key() {
         (source("connect_timeout = \"0s\""), "source.connect_timeout: \"0s\" is too small"),
         (source("connect_retry = \"0ms\""), "source.connect_retry: \"0ms\" is too small"),
         (source("connect_retry_max = \"1ms\""), "source.connect_retry_max: \"1ms\" is too small"),
+        (
+            error(&format!("{MINIMAL}[channel.archive]\nrequired = true\n")),
+            "archive.url is missing",
+        ),
+        (source("prefer = \"secondary\""), "source.prefer: \"secondary\" needs discover"),
         (source("port = \"x\""), "source.port: \"x\" is not an integer"),
         (source("tls = \"on\""), "source.tls: \"on\" is not one of \"disabled\", \"preferred\","),
         (source("failover = [{ hots = 'h' }]"), "source.failover.hots: unknown key, did you mean"),

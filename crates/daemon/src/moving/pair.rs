@@ -7,7 +7,7 @@ use super::decide::ServerAccess;
 use super::fence::Fence;
 use super::journal::Direction;
 use super::server::Server;
-use crate::config::{ChannelSettings, Config, MoveSettings};
+use crate::config::{ChannelSettings, Config, FenceMeans, MoveSettings};
 use crate::host::Failure;
 use crate::verify::{VerifySession, source_servers};
 
@@ -52,6 +52,8 @@ impl<'a> Pair<'a> {
         if down.name == up.name {
             return Err(wrong(format!("move.back: {} is the channel itself", down.name)));
         }
+        let has_programs =
+            !settings.hand_over.is_empty() || matches!(settings.fence, FenceMeans::Command(_));
         for channel in [up, down] {
             channel.check_target("move").map_err(Failure::Input)?;
             let has_others = !channel.source.failover.is_empty()
@@ -66,6 +68,13 @@ impl<'a> Pair<'a> {
                 return Err(Failure::Input(format!(
                     "channel {}: failover and discover: not together with move, which fences one server; \
                      leave them out until the move has ended",
+                    channel.name
+                )));
+            }
+            if has_programs && channel.target.socket.is_some() {
+                return Err(Failure::Input(format!(
+                    "channel {}: target.socket: not together with move.hand_over and move.fence_command, which \
+                     get host and port of the servers; set these instead",
                     channel.name
                 )));
             }
@@ -149,5 +158,30 @@ pub(crate) const fn said(access: Option<ServerAccess>) -> &'static str {
         Some(ServerAccess::Open) => "takes writes of applications",
         Some(ServerAccess::Following) => "takes writes from channels only",
         Some(ServerAccess::Closed) => "takes no writes",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::MINIMAL;
+
+    #[test]
+    fn programs_get_no_address_of_a_server_behind_a_socket() {
+        let refused = |keys: &str, socket: &str| {
+            let back = MINIMAL.replace("\"orders\"", "\"back\"");
+            let text = format!("{MINIMAL}[channel.move]\nback = \"back\"\n{keys}\n{back}{socket}");
+            let config = Config::parse(&text).expect("valid");
+            Pair::of(&config, None).err().map(|error| error.to_string())
+        };
+        let socket = "socket = \"/run/mysqld/mysqld.sock\"\n";
+        let programs =
+            ["hand_over = [\"/bin/a\"]", "fence = \"command\"\nfence_command = [\"/bin/a\"]"];
+        for program in programs {
+            let why = refused(program, socket).unwrap_or_default();
+            assert!(why.starts_with("channel back: target.socket"), "{why}");
+            assert_eq!(refused(program, ""), None);
+        }
+        assert_eq!(refused("", socket), None);
     }
 }

@@ -55,6 +55,7 @@ pub(crate) use executed::source_executed;
 pub(crate) use expression::{DigestRow, DigestSum, TableSql, WholeDigestRow, has_all_digests};
 pub(crate) use grants::missing as missing_select;
 pub(crate) use literal::{literal, selected};
+pub(crate) use options::delayed;
 pub use options::{ChannelStanding, VerifyOptions, source_servers};
 use others::Others;
 use parking_lot::Mutex;

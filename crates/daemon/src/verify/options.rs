@@ -10,6 +10,16 @@ use csa_provider::source::SourceOptions;
 use super::resume::Saved;
 use super::scope::Scope;
 
+/// Each look at a row that has changed waits for the delay. With so many seconds the lag stays below its limits.
+const DELAY_MAX: f64 = 5.0;
+
+/// Returns why a daemon compares nothing with a `source_delay` of so many seconds.
+pub(crate) fn delayed(seconds: f64) -> Option<String> {
+    (seconds > DELAY_MAX).then(|| {
+        format!("source_delay is {seconds} s, and the daemon compares with {DELAY_MAX} s at most")
+    })
+}
+
 /// The scope of a comparison, and its limits.
 #[derive(Debug, Clone)]
 pub struct VerifyOptions {

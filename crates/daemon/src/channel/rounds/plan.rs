@@ -7,6 +7,7 @@ use csa_provider::seams::unhurried;
 use super::kept::Kept;
 use crate::config::VerifyEvery;
 use crate::observe::view::{ChannelState, ChannelView, CopyCheckView};
+use crate::verify::delayed;
 
 /// Time between two looks at tables that differ.
 const AGAIN: Duration = Duration::from_secs(600);
@@ -73,7 +74,10 @@ pub(super) fn refusal(
     if view.copy_check.as_ref().is_some_and(CopyCheckView::is_under_way) {
         return Some("a copy is compared".to_owned());
     }
-    if view.state != ChannelState::Running {
+    if let Some(why) = delayed(view.applier.desired_delay) {
+        return Some(why);
+    }
+    if !matches!(view.state, ChannelState::Running | ChannelState::WaitingForDelay) {
         return Some(format!("the channel is {}", view.state.name().replace('_', " ")));
     }
     if view.throttle_by.as_ref().is_some_and(|health| health.rate.is_some()) {
@@ -92,7 +96,7 @@ mod tests {
     use super::super::kept::KeptRound;
     use super::super::result::LastRound;
     use super::*;
-    use crate::observe::view::{CopyView, DifferingTableView};
+    use crate::observe::view::{ApplierView, CopyView, DifferingTableView};
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
     const SECOND: u64 = 1_000_000;
@@ -159,6 +163,14 @@ mod tests {
         ] {
             assert!(refused(&view, true).is_some(), "{view:?}");
         }
+        let delayed = |desired_delay| ChannelView {
+            state: ChannelState::WaitingForDelay,
+            applier: ApplierView { desired_delay, ..ApplierView::default() },
+            ..running.clone()
+        };
+        assert_eq!(refused(&delayed(5.0), false), None);
+        let why = "source_delay is 3600 s, and the daemon compares with 5 s at most";
+        assert_eq!(refused(&delayed(3600.0), false).as_deref(), Some(why));
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! Notes what a copy of the source reports.
 
+use std::time::Duration;
+
+use tokio::sync::watch;
+
 use super::Watch;
 use crate::channel::describe::state::Phase;
 use crate::copy::{CopyProgress, CopyStep};
@@ -22,6 +26,11 @@ impl Watch {
     /// The comparison of a copy has a result.
     pub(in crate::channel) fn copy_check_ends(&self, number: u64, check: CopyCheckView) {
         self.shared.inner.lock().copy.check_ends(number, check);
+    }
+
+    /// Returns the `source_delay` in use, for whoever compares.
+    pub(in crate::channel) fn subscribe_delay(&self) -> watch::Receiver<Duration> {
+        self.shared.controls.subscribe_delay()
     }
 
     /// Returns the tables that are known to differ since they were copied.

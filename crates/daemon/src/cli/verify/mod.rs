@@ -5,6 +5,7 @@ mod screen;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::verify::{
     ChannelStanding, Outcome, Replicated, Scope, VerifyError, VerifyEvent, VerifyOptions,
@@ -38,11 +39,12 @@ struct AskedDaemon {
     config: PathBuf,
     admin: Admin,
     channel: String,
+    patience: Duration,
 }
 
 impl ChannelStanding for AskedDaemon {
     fn reason(&self) -> Option<String> {
-        why_nothing_is_applied(&self.config, &self.admin, &self.channel)
+        why_nothing_is_applied(&self.config, &self.admin, &self.channel, self.patience)
     }
 }
 
@@ -102,9 +104,12 @@ impl VerifyRun<'_> {
         channel: &ChannelSettings,
     ) -> Result<(VerifyOutput, Option<StopSignal>), Failure> {
         let mut options = options(channel, self.arguments)?;
-        let (name, admin) = (channel.name.clone(), self.admin.clone());
-        options.standing =
-            Some(Arc::new(AskedDaemon { config: self.path.to_owned(), admin, channel: name }));
+        options.standing = Some(Arc::new(AskedDaemon {
+            config: self.path.to_owned(),
+            admin: self.admin.clone(),
+            channel: channel.name.clone(),
+            patience: options.catch_up_timeout,
+        }));
         let kept = ResumeFile::of(channel);
         if self.arguments.from_start {
             kept.remove();
