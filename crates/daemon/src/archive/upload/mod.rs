@@ -231,8 +231,9 @@ impl Uploader {
         let written = loop {
             let (before, interval) = (tail.before(), self.options.interval);
             let store = Arc::clone(&self.store);
+            let is_awaited = store.waits_for_archive();
             let made = blocking(move || {
-                let made = maker.make(&before, interval).map_err(|why| match why {
+                let made = maker.make(&before, interval, is_awaited).map_err(|why| match why {
                     PartError::Relay(error) => PartError::Relay(store.as_damage(error)),
                     why => why,
                 });

@@ -102,7 +102,7 @@ impl PartMaker {
     }
 
     /// Makes the next bytes. A new file begins after `archived`. It ends at its size, or once it is older than
-    /// `interval`. Blocks on the disk.
+    /// `interval`; with all that was received, if it `is_awaited`. Blocks on the disk.
     ///
     /// # Errors
     /// The relay store can't be read.
@@ -110,6 +110,7 @@ impl PartMaker {
         &mut self,
         archived: &GtidSet,
         interval: std::time::Duration,
+        is_awaited: bool,
     ) -> Result<Made> {
         loop {
             if let Some(part) = &mut self.part {
@@ -128,7 +129,7 @@ impl PartMaker {
             let is_over = match (&self.part, &next) {
                 (None, None) => return Ok(Made::Nothing),
                 (None, Some(_)) => false,
-                (Some(part), None) => part.begun.elapsed() >= interval,
+                (Some(part), None) => is_awaited || part.begun.elapsed() >= interval,
                 (Some(part), Some(next)) => {
                     part.begun.elapsed() >= interval || part.ends_before(next, self.size)
                 }
