@@ -227,7 +227,7 @@ mod tests {
         let Made::Last(rest, _) = made(Duration::ZERO) else { panic!("the file has no end") };
         bytes.extend(rest);
         let index = index(1, &set(1, 6).to_string(), &set(7, 10).to_string());
-        let mut writer = history.writer(&index.file);
+        let mut writer = history.writer(&index.file, 0);
         writer.put(bytes.into()).await.expect("written");
         writer.shutdown().await.expect("written");
         history.publish(&index).await.expect("published");

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use crate::archive::index::Compression;
+use crate::archive::store::SEVERAL_MAX;
 
 /// Bytes that are handed over at a time.
 const CHUNK: usize = 4 << 20;
@@ -44,6 +45,8 @@ struct UnfinishedFile {
     out: Output,
     format: Arc<FormatDescription>,
     contents: Contents,
+    /// Event bytes of the first transaction.
+    first_bytes: u64,
     begun: Instant,
     open: Option<(RelayedTransaction, EventCursor)>,
     last_sequence: i64,
@@ -99,6 +102,11 @@ impl PartMaker {
     /// Returns what the file that is being made holds so far.
     pub(super) fn contents(&self) -> Option<&Contents> {
         self.part.as_ref().map(|part| &part.contents)
+    }
+
+    /// Returns the event bytes of the first transaction of the file that is being made.
+    pub(super) fn first_bytes(&self) -> u64 {
+        self.part.as_ref().map_or(0, |part| part.first_bytes)
     }
 
     /// Makes the next bytes. A new file begins after `archived`. It ends at its size, or once it is older than
@@ -178,15 +186,18 @@ impl UnfinishedFile {
                 bytes_before: extent.cumulative_bytes.saturating_sub(extent.event_bytes),
                 read_bytes: 0,
             },
+            first_bytes: extent.event_bytes,
             begun: Instant::now(),
             open: None,
             last_sequence: 0,
         })
     }
 
-    /// A file has one layout, and numbers of the logical clock that rise, as in a file of the source.
+    /// A file has one layout, numbers of the logical clock that rise, as in a file of the source, and no more parts than a
+    /// store takes.
     fn ends_before(&self, next: &RelayedTransaction, size: u64) -> bool {
         self.writer.position() >= size
+            || self.writer.position().saturating_add(next.event_bytes) > SEVERAL_MAX
             || *self.format != *next.format
             || next.header.sequence_number <= self.last_sequence && next.header.sequence_number > 0
     }
