@@ -6,6 +6,8 @@ use csa_provider::server::{Vendor, Version};
 use crate::error::Error;
 
 const ER_NET_PACKET_TOO_LARGE: u16 = 1153;
+/// The largest `max_allowed_packet`.
+const PACKET_MAX: usize = 1 << 30;
 /// The first version of MySQL that keeps CHECK clauses.
 pub(crate) const FIRST_CHECKS: u32 = 80_016;
 /// The first version of MySQL that takes time zones from -13:59 to +14:00.
@@ -83,13 +85,41 @@ impl ReachedServer {
         if bytes < limit {
             return Ok(());
         }
+        let remedy = match limit < PACKET_MAX {
+            true => format!(
+                "run there: {} max_allowed_packet={PACKET_MAX}, then restart the channel",
+                self.vendor.set()
+            ),
+            false => {
+                "no server takes more; row images are sent as BASE64, so set [channel.applier] \
+                 executor = \"sql\" until it is applied, or skip it"
+                    .to_owned()
+            }
+        };
         Err(LinkError::Server {
             code: ER_NET_PACKET_TOO_LARGE,
             message: format!(
                 "a row needs a packet of {bytes} bytes, but the target's max_allowed_packet is \
-                 {limit}; run there: {} max_allowed_packet=1073741824, then restart the channel",
-                self.vendor.set()
+                 {limit}; {remedy}"
             ),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_that_no_server_takes_needs_another_executor() {
+        let said = |limit: usize| {
+            let server =
+                ReachedServer { max_allowed_packet: limit, ..ReachedServer::at("db".to_owned()) };
+            assert!(server.check_packet(limit - 1).is_ok());
+            server.check_packet(limit).expect_err("too large").to_string()
+        };
+        let (small, largest) = (said(PACKET_MAX / 2), said(PACKET_MAX));
+        assert!(small.contains("SET PERSIST max_allowed_packet=1073741824"), "{small}");
+        assert!(!largest.contains("SET PERSIST") && largest.contains("executor"), "{largest}");
     }
 }

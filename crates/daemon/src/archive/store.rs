@@ -3,6 +3,7 @@
 mod directory;
 mod error;
 mod location;
+mod parts;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,13 +26,13 @@ use directory::{DIRECTORY, DirectoryStore};
 use error::causes;
 pub(crate) use error::{ArchiveError, Result};
 pub(crate) use location::ArchiveLocation;
+pub(crate) use parts::SEVERAL_MAX;
+use parts::{PART, part_bytes};
 
 /// The longest that one request for a small object may take. The client tries again within it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes of a file in one request, and requests at a time. A client limits the time of a request, so a whole file would
-/// need a fast link.
-const PART: usize = 8 << 20;
+/// Requests for parts of a file at a time.
 const REQUESTS: usize = 2;
 
 /// The archive of one channel.
@@ -414,11 +415,12 @@ impl ArchivedHistory {
         }
     }
 
-    /// Returns a writer of a file. It sends what it gets in parts and holds one of them.
-    pub(crate) fn writer(&self, file: &str) -> BufWriter {
+    /// Returns a writer of a file whose first transaction has so many bytes. It sends what it gets in parts and holds one
+    /// of them.
+    pub(crate) fn writer(&self, file: &str, first: u64) -> BufWriter {
         let store = Arc::clone(&self.archive.store);
         let path = self.folder().join(file);
-        BufWriter::with_capacity(store, path, PART).with_max_concurrency(REQUESTS)
+        BufWriter::with_capacity(store, path, part_bytes(first)).with_max_concurrency(REQUESTS)
     }
 
     /// Returns the bytes of a file as it is stored; `None` if there is none.

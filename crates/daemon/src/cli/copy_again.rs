@@ -15,14 +15,14 @@ use super::copy::{CopyScreen, options};
 use super::output::say;
 use super::verify::chosen_with_target;
 use crate::config::{ChannelSettings, Config};
-use crate::copy::{AgainOptions, CopyOptions, CopyStep, RoundEnd, copy_again};
+use crate::copy::{AgainOptions, CopyOptions, CopyStep, Pace, RoundEnd, copy_again};
 use crate::host::{Failure, counted, runtime};
 use crate::observe::view::{ChannelState, ChannelView, CommandView};
 use crate::verify::Replicated;
 
 /// The time for which rows are copied in one round.
 const ROUND: Duration = Duration::from_secs(2);
-/// The longest time for which it runs before the next round, if it does not catch up earlier.
+/// The time for which it runs before the next round, if it does not catch up earlier and the rate permits more rows.
 const BETWEEN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(200);
 
@@ -59,7 +59,7 @@ pub(crate) fn copy_tables(
     let copied = || -> Result<u64, Failure> {
         loop {
             match round(&runtime, settings, &options, is_running.then_some(&running), &screen)? {
-                RoundEnd::Unfinished => running.catches_up()?,
+                RoundEnd::Unfinished => running.catches_up(&options.copy.pace)?,
                 RoundEnd::Copied { rows } => return Ok(rows),
             }
         }
@@ -210,18 +210,18 @@ impl RunningChannel {
         self.client.view_of(&self.channel)
     }
 
-    /// Waits until the channel has applied what it has received, or for a while.
-    fn catches_up(&self) -> Result<(), Failure> {
+    /// Waits until the channel has applied what it has received, or for a while, and until more rows may be read.
+    fn catches_up(&self, pace: &Pace) -> Result<(), Failure> {
         let begun = Instant::now();
-        while begun.elapsed() < BETWEEN {
+        loop {
             std::thread::sleep(POLL);
             let view = self.view()?;
             self.check(&view)?;
-            if view.copy.is_some() && view.backlog_transactions == Some(0) {
+            let has_all = view.copy.is_some() && view.backlog_transactions == Some(0);
+            if pace.is_rested() && (has_all || begun.elapsed() >= BETWEEN) {
                 return Ok(());
             }
         }
-        Ok(())
     }
 
     /// Waits until the tables have converged.

@@ -106,7 +106,9 @@ impl Lane {
     /// Returns false if the time was over before the part was copied.
     async fn copy(&mut self, table: &CopiedTable, mut part: Part, work: &Work) -> Result<bool> {
         let Self { server, source, target, turn, held, pace, limits, .. } = self;
-        pace.turn(0).await;
+        if !work.turn(pace, 0).await {
+            return Ok(false);
+        }
         let has_snapshot = turn.is_none();
         let mut reader = ChunkReader { server, source, table, has_snapshot, left: None };
         let mut asked = match table.estimate.average_row {
@@ -140,11 +142,16 @@ impl Lane {
             };
             let read = async {
                 match is_last {
-                    true => Ok(Chunk::default()),
+                    true => {
+                        pace.count(rows);
+                        Ok(Chunk::default())
+                    }
                     false => {
                         reader.tell_of_pause(pace);
-                        pace.turn(rows).await;
-                        reader.read(&part, asked, limits).await
+                        match work.turn(pace, rows).await {
+                            true => reader.read(&part, asked, limits).await,
+                            false => Ok(Chunk::default()),
+                        }
                     }
                 }
             };
@@ -158,6 +165,8 @@ impl Lane {
                 return Ok(true);
             }
             if work.is_over() {
+                // The next round reads it again.
+                pace.count(next.map_or(0, |chunk| chunk.rows.len() as u64));
                 return Ok(false);
             }
             chunk = next?;

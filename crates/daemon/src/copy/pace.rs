@@ -62,9 +62,9 @@ impl Pace {
 
     /// Waits until the next chunk is due; `rows` is the size of the last one.
     pub(super) async fn turn(&self, rows: u64) {
-        self.rows.fetch_add(rows, Ordering::Relaxed);
+        let due = self.count(rows);
         let _ = self.is_paused.subscribe().wait_for(|is_paused| !is_paused).await;
-        let Some(due) = self.due_after(rows, Instant::now()) else { return };
+        let Some(due) = due else { return };
         // The rate may rise meanwhile.
         while self.rate().is_some() && Instant::now() < due {
             tokio::time::sleep_until(due.min(Instant::now() + LOOK)).await;
@@ -75,9 +75,15 @@ impl Pace {
         self.configured.into_iter().chain(self.inner.lock().health).min()
     }
 
-    /// Pauses are not made up for.
-    fn due_after(&self, rows: u64, now: Instant) -> Option<Instant> {
-        let rate = self.rate();
+    /// Returns true if the next chunk is due.
+    pub(crate) fn is_rested(&self) -> bool {
+        self.rate().is_none() || self.inner.lock().due.is_none_or(|due| due <= Instant::now())
+    }
+
+    /// Counts rows that were read, and returns when the next chunk is due. Pauses are not made up for.
+    pub(super) fn count(&self, rows: u64) -> Option<Instant> {
+        self.rows.fetch_add(rows, Ordering::Relaxed);
+        let (rate, now) = (self.rate(), Instant::now());
         let mut inner = self.inner.lock();
         inner.due = rate.map(|rate| {
             let takes = Duration::from_secs_f64(rows as f64 / f64::from(rate.get()));

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use csa_applier::CopyRange;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::begin::Begun;
 use super::error::{CopyError, Result};
 use super::options::CopyOptions;
+use super::pace::Pace;
 use super::plan::parts;
 use super::progress::MovingTable;
 use super::ranges::left;
@@ -77,6 +78,19 @@ impl Work {
     /// Returns true if the time is over.
     pub(super) fn is_over(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Waits until the next chunk is due after one of so many rows. Returns false if the time is over before.
+    pub(super) async fn turn(&self, pace: &Pace, rows: u64) -> bool {
+        let turn = pace.turn(rows);
+        match self.deadline {
+            None => turn.await,
+            // The channel is stopped until the round ends.
+            Some(deadline) => {
+                let _ = timeout_at(deadline, turn).await;
+            }
+        }
+        !self.is_over()
     }
 
     /// Returns true if nothing is left to copy.
@@ -206,5 +220,30 @@ impl CopiedTables {
             rows_copied: AtomicU64::new(0),
             lanes: AtomicUsize::new(0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_ends_in_time_and_its_rate_is_waited_for_after_it() {
+        let seconds = Duration::from_secs;
+        let begun = Instant::now();
+        let deadline = Some(begun + seconds(2));
+        let work = Work { deadline, ..Work::new(Vec::new(), Vec::new()) };
+        let pace = Pace::new(10);
+        assert!(work.turn(&pace, 10).await);
+        assert!(!work.turn(&pace, 800).await);
+        assert_eq!(begun.elapsed(), seconds(2));
+        pace.count(100);
+        tokio::time::sleep_until(begun + seconds(90)).await;
+        assert!(!pace.is_rested());
+        tokio::time::sleep_until(begun + seconds(91)).await;
+        assert!(pace.is_rested());
+        assert!(!work.turn(&Pace::new(0), 1).await, "a chunk begins after the round");
     }
 }

@@ -24,6 +24,8 @@ const ADDITIONAL_RULES: [&str; 3] = [
 const UNKNOWN_VARIABLE: u16 = 1193;
 /// ER_NET_PACKET_TOO_LARGE
 const PACKET_TOO_LARGE: u16 = 1153;
+/// The largest `max_allowed_packet`.
+const PACKET_MAX: usize = 1 << 30;
 /// A table, an index or a foreign key of this name is there: ER_TABLE_EXISTS_ERROR, ER_DUP_KEYNAME, ER_FK_DUP_NAME.
 const IS_THERE: [u16; 3] = [1050, 1061, 1826];
 
@@ -267,12 +269,16 @@ fn check_packet(bytes: usize, limit: usize, vendor: Vendor) -> std::result::Resu
     if bytes < limit {
         return Ok(());
     }
+    let remedy = match limit < PACKET_MAX {
+        true => {
+            format!("run there: {} max_allowed_packet={PACKET_MAX}, then copy again", vendor.set())
+        }
+        false => "no server takes more, so it can't be copied".to_owned(),
+    };
     Err(LinkError::Server {
         code: PACKET_TOO_LARGE,
         message: format!(
-            "a statement needs a packet of {bytes} bytes, but the target's max_allowed_packet is {limit}; run there: \
-             {} max_allowed_packet=1073741824, then copy again",
-            vendor.set()
+            "a statement needs a packet of {bytes} bytes, but the target's max_allowed_packet is {limit}; {remedy}"
         ),
     })
 }
@@ -304,5 +310,8 @@ mod tests {
                 assert!(text.contains(part), "{part} is missing in {text}");
             }
         }
+        let largest = check_packet(PACKET_MAX, PACKET_MAX, Vendor::MySql).expect_err("too large");
+        let text = largest.to_string();
+        assert!(!text.contains("SET") && text.contains("can't be copied"), "{text}");
     }
 }

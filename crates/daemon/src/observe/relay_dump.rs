@@ -161,7 +161,7 @@ impl<'a, W: Write> Dump<'a, W> {
         let TransactionHeader { gtid, last_committed, sequence_number, .. } = &transaction.header;
         self.line(&Line::Transaction {
             gtid: gtid.to_string(),
-            original_commit_timestamp: rfc3339(transaction.header.original_commit_timestamp),
+            original_commit_timestamp: rfc3339(transaction.header.first_commit()),
             immediate_commit_timestamp: rfc3339(transaction.header.immediate_commit_timestamp),
             last_committed: *last_committed,
             sequence_number: *sequence_number,

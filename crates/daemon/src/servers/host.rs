@@ -63,22 +63,30 @@ impl Space {
         }
         let room = self.free.saturating_sub(self.min_free).saturating_add(self.used);
         if room < self.limit {
-            let room = mib(room);
-            return Finding::warning(
+            let finding = Finding::warning(
                 check,
                 format!(
-                    "{free} free at {place}: the relay store has room for {room} (min_free_disk = \
+                    "{free} free at {place}: the relay store has room for {} (min_free_disk = \
                      {min_free} stays free), its space_limit is {limit}; reception waits earlier \
-                     than that"
+                     than that",
+                    mib(room)
                 ),
             )
-            .fix(Place::Operator, format!("make room at {place}"))
-            .fix(
-                Place::Configuration,
-                format!("[channel.relay] space_limit = \"{}MiB\"", room.trim_end_matches(" MiB")),
-            );
+            .fix(Place::Operator, format!("make room at {place}"));
+            return match room / MIB {
+                // It would mean no limit.
+                0 => finding,
+                room => finding.fix(
+                    Place::Configuration,
+                    format!("[channel.relay] space_limit = \"{room}MiB\""),
+                ),
+            };
         }
-        Finding::ok(check, format!("{free} free at {place}, space_limit is {limit}"))
+        let limit = match self.limit {
+            0 => format!("no space_limit: the relay store grows until min_free_disk ({min_free})"),
+            _ => format!("space_limit is {limit}"),
+        };
+        Finding::ok(check, format!("{free} free at {place}, {limit}"))
     }
 }
 
@@ -135,6 +143,13 @@ mod tests {
         assert!(tight.to_string().contains("space_limit = \"99MiB\""), "{tight}");
         assert_eq!(of(11, 0).level, Level::Warning);
         assert_eq!(of(10, 500).level, Level::Error);
+        let space = Space { free: 10 * MIB + 1, used: 0, limit: 100 * MIB, min_free: 10 * MIB };
+        let least = space.finding("host.disk", Path::new("/x"));
+        assert_eq!(least.level, Level::Warning);
+        assert!(!least.to_string().contains("space_limit = \"0MiB\""), "{least}");
+        let unlimited = Space { limit: 0, ..space }.finding("host.disk", Path::new("/x"));
+        assert_eq!(unlimited.level, Level::Ok);
+        assert!(unlimited.text.contains("until min_free_disk (10 MiB)"), "{unlimited}");
     }
 
     #[test]

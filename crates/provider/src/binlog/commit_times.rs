@@ -42,6 +42,15 @@ impl TransactionHeader {
         }
     }
 
+    /// Returns the time of its commit on the server on which it was first committed; on our source, if only that is known.
+    #[must_use]
+    pub const fn first_commit(&self) -> u64 {
+        match self.original_commit_timestamp {
+            0 => self.immediate_commit_timestamp,
+            original => original,
+        }
+    }
+
     /// The time since its commit on the source, at `now` (microseconds since the epoch) by our clock;
     /// the source's clock is `ahead` of ours. Slightly negative ones count as 0, because clocks are
     /// compared only so exactly; `None` for later ones, or if no time was logged.

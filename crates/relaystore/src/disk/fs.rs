@@ -255,7 +255,8 @@ impl FileSystem for RealFs {
     }
 
     fn free_bytes(&self, directory: &Path) -> u64 {
-        rustix::fs::statvfs(directory).map_or(u64::MAX, |stat| stat.f_bavail * stat.f_frsize)
+        rustix::fs::statvfs(directory)
+            .map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {

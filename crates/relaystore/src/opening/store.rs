@@ -330,6 +330,14 @@ impl RelayStore {
         self.shared.purge();
     }
 
+    /// Returns true if reception waits for space that is free once more is archived.
+    #[must_use]
+    pub fn waits_for_archive(&self) -> bool {
+        let state = self.shared.state.lock();
+        let is_behind = state.archived.is_none_or(|archived| archived < state.released);
+        state.usage.waiting.is_some() && is_behind
+    }
+
     /// Keeps nothing for the archive up to what is released: there is no room for it. Returns true if that is more than
     /// before. Blocks while it deletes segments.
     pub fn give_up_unarchived(&self) -> bool {

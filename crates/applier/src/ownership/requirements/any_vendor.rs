@@ -102,18 +102,23 @@ pub(super) fn packet(target: &ServerFacts, of_source: Option<u64>, executor: Exe
         Executor::RowImage => bytes.div_ceil(3) * 4,
         Executor::Sql => bytes * 2,
     };
-    let wanted = (as_text(there) + FRAME).min(PACKET_MAX);
-    let text = match (here < wanted && there > 0, here < PACKET_MIN) {
-        (true, _) => {
-            let room = here.saturating_sub(FRAME);
-            let row = match executor {
-                Executor::RowImage => room / 4 * 3,
-                Executor::Sql => room / 2,
-            };
-            format!(
-                "{here} takes rows of {row} bytes at most, as text; the source's {there} permits larger ones, \
-                 which stop the channel (1153)"
-            )
+    let wanted = as_text(there) + FRAME;
+    let room = here.saturating_sub(FRAME);
+    let row = match executor {
+        Executor::RowImage => room / 4 * 3,
+        Executor::Sql => room / 2,
+    };
+    let text = match (here < wanted.min(PACKET_MAX) && there > 0, here < PACKET_MIN) {
+        (true, _) => format!(
+            "{here} takes rows of {row} bytes at most, as text; the source's {there} permits larger ones, which \
+             stop the channel (1153)"
+        ),
+        (false, false) if here < wanted && executor == Executor::RowImage => {
+            let most = row >> 20;
+            let text = format!(
+                "{here}, the most there is: changes of a row of more than {most} MiB need executor = \"sql\""
+            );
+            return Finding::ok(CHECK, text);
         }
         (false, true) => format!("{here}: large rows need more"),
         (false, false) => return Finding::ok(CHECK, here.to_string()),

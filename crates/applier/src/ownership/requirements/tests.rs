@@ -220,6 +220,10 @@ fn a_packet_has_to_hold_the_sources_largest_row_as_text() {
     }
     let text = packet(&with(64 * MIB), Some(64 * MIB), Executor::RowImage).to_string();
     assert!(text.contains("rows of 49545216 bytes") && text.contains("=1073741824"), "{text}");
+    let most = |executor| packet(&with(1024 * MIB), Some(1024 * MIB), executor).text;
+    let text = most(Executor::RowImage);
+    assert!(text.contains("767 MiB") && text.contains("executor"), "{text}");
+    assert_eq!(most(Executor::Sql), "1073741824");
 }
 
 #[test]

@@ -192,7 +192,7 @@ mod tests {
     }
 
     async fn write(history: &ArchivedHistory, index: &FileIndex, object: &[u8]) {
-        let mut out = history.writer(&index.file);
+        let mut out = history.writer(&index.file, 0);
         out.write_all(object).await.expect("written");
         out.shutdown().await.expect("written");
     }

@@ -227,12 +227,13 @@ impl Uploader {
     /// Adds one file.
     async fn add(&mut self, mut maker: PartMaker, tail: &mut ArchiveTail) -> Result<PartMaker> {
         let name = layout::file_name(tail.next, random(), self.options.compression.extension());
-        let mut writer = tail.history.writer(&name);
+        let mut writer = None;
         let written = loop {
             let (before, interval) = (tail.before(), self.options.interval);
             let store = Arc::clone(&self.store);
+            let is_awaited = store.waits_for_archive();
             let made = blocking(move || {
-                let made = maker.make(&before, interval).map_err(|why| match why {
+                let made = maker.make(&before, interval, is_awaited).map_err(|why| match why {
                     PartError::Relay(error) => PartError::Relay(store.as_damage(error)),
                     why => why,
                 });
@@ -240,31 +241,29 @@ impl Uploader {
             });
             let made = made.await.map_err(|panic| self.broken(&panic.to_string()))?;
             maker = made.0;
-            let sent = match made.1.map_err(|why| self.unmade(why))? {
+            let (bytes, finished) = match made.1.map_err(|why| self.unmade(why))? {
                 Made::Nothing => {
                     self.look(&maker, tail).await;
                     continue;
                 }
                 Made::Bytes(bytes) => {
                     self.status.holds(maker.contents());
-                    writer.put(bytes.into()).await.map(|()| None)
+                    (bytes, None)
                 }
-                Made::Last(bytes, finished) => {
-                    let put = writer.put(bytes.into()).await;
-                    put.map(|()| Some(finished))
-                }
+                Made::Last(bytes, finished) => (bytes, Some(finished)),
             };
-            match sent {
-                Ok(None) => {}
-                Ok(Some(finished)) => break finished,
-                Err(error) => {
-                    // Otherwise a store keeps the parts, which nobody sees, for ever.
-                    drop(tokio::time::timeout(PATIENCE, writer.abort()).await);
-                    return Err(self.away("sending a file", &error));
-                }
+            let new = || tail.history.writer(&name, maker.first_bytes());
+            let writer = writer.get_or_insert_with(new);
+            if let Err(error) = writer.put(bytes.into()).await {
+                // Otherwise a store keeps the parts, which nobody sees, for ever.
+                drop(tokio::time::timeout(PATIENCE, writer.abort()).await);
+                return Err(self.away("sending a file", &error));
+            }
+            if let Some(finished) = finished {
+                writer.shutdown().await.map_err(|error| self.away("ending a file", &error))?;
+                break finished;
             }
         };
-        writer.shutdown().await.map_err(|error| self.away("ending a file", &error))?;
         self.publish(&name, *written, tail).await?;
         Ok(maker)
     }

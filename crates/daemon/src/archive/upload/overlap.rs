@@ -222,12 +222,12 @@ mod tests {
         let (relay, mut inlet) = store(0, 0);
         receive(&mut inlet, 1..=10, u64::MAX).await;
         let mut maker = PartMaker::new(relay.reader(set(1, 6)), Compression::None, u64::MAX);
-        let mut made = |interval| maker.make(&set(1, 6), interval).expect("readable");
+        let mut made = |interval| maker.make(&set(1, 6), interval, false).expect("readable");
         let Made::Bytes(mut bytes) = made(HOUR) else { panic!("nothing to archive") };
         let Made::Last(rest, _) = made(Duration::ZERO) else { panic!("the file has no end") };
         bytes.extend(rest);
         let index = index(1, &set(1, 6).to_string(), &set(7, 10).to_string());
-        let mut writer = history.writer(&index.file);
+        let mut writer = history.writer(&index.file, 0);
         writer.put(bytes.into()).await.expect("written");
         writer.shutdown().await.expect("written");
         history.publish(&index).await.expect("published");

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use crate::archive::index::Compression;
+use crate::archive::store::SEVERAL_MAX;
 
 /// Bytes that are handed over at a time.
 const CHUNK: usize = 4 << 20;
@@ -44,6 +45,8 @@ struct UnfinishedFile {
     out: Output,
     format: Arc<FormatDescription>,
     contents: Contents,
+    /// Event bytes of the first transaction.
+    first_bytes: u64,
     begun: Instant,
     open: Option<(RelayedTransaction, EventCursor)>,
     last_sequence: i64,
@@ -101,8 +104,13 @@ impl PartMaker {
         self.part.as_ref().map(|part| &part.contents)
     }
 
+    /// Returns the event bytes of the first transaction of the file that is being made.
+    pub(super) fn first_bytes(&self) -> u64 {
+        self.part.as_ref().map_or(0, |part| part.first_bytes)
+    }
+
     /// Makes the next bytes. A new file begins after `archived`. It ends at its size, or once it is older than
-    /// `interval`. Blocks on the disk.
+    /// `interval`; with all that was received, if it `is_awaited`. Blocks on the disk.
     ///
     /// # Errors
     /// The relay store can't be read.
@@ -110,6 +118,7 @@ impl PartMaker {
         &mut self,
         archived: &GtidSet,
         interval: std::time::Duration,
+        is_awaited: bool,
     ) -> Result<Made> {
         loop {
             if let Some(part) = &mut self.part {
@@ -128,7 +137,7 @@ impl PartMaker {
             let is_over = match (&self.part, &next) {
                 (None, None) => return Ok(Made::Nothing),
                 (None, Some(_)) => false,
-                (Some(part), None) => part.begun.elapsed() >= interval,
+                (Some(part), None) => is_awaited || part.begun.elapsed() >= interval,
                 (Some(part), Some(next)) => {
                     part.begun.elapsed() >= interval || part.ends_before(next, self.size)
                 }
@@ -177,15 +186,18 @@ impl UnfinishedFile {
                 bytes_before: extent.cumulative_bytes.saturating_sub(extent.event_bytes),
                 read_bytes: 0,
             },
+            first_bytes: extent.event_bytes,
             begun: Instant::now(),
             open: None,
             last_sequence: 0,
         })
     }
 
-    /// A file has one layout, and numbers of the logical clock that rise, as in a file of the source.
+    /// A file has one layout, numbers of the logical clock that rise, as in a file of the source, and no more parts than a
+    /// store takes.
     fn ends_before(&self, next: &RelayedTransaction, size: u64) -> bool {
         self.writer.position() >= size
+            || self.writer.position().saturating_add(next.event_bytes) > SEVERAL_MAX
             || *self.format != *next.format
             || next.header.sequence_number <= self.last_sequence && next.header.sequence_number > 0
     }

@@ -275,7 +275,7 @@ pub(super) fn seconds_to_drain(backlog: Option<Count>, rates: Option<(f64, f64)>
 }
 
 fn original(header: Option<&TransactionHeader>) -> Option<String> {
-    header.map(|h| rfc3339(h.original_commit_timestamp))
+    header.map(|h| rfc3339(h.first_commit()))
 }
 
 fn immediate(header: Option<&TransactionHeader>) -> Option<String> {
@@ -295,5 +295,24 @@ mod tests {
         ] {
             assert_eq!(lock_of(holders), text);
         }
+    }
+
+    #[test]
+    fn a_commit_time_that_is_not_logged_is_not_that_of_the_epoch() {
+        let committed = |original, immediate| {
+            let header = TransactionHeader {
+                gtid: "05050505-0505-0505-0505-050505050505:1".parse().expect("a GTID"),
+                original_commit_timestamp: original,
+                immediate_commit_timestamp: immediate,
+                transaction_length: 0,
+                last_committed: 0,
+                sequence_number: 0,
+                original_server_version: TransactionHeader::UNKNOWN_VERSION,
+                immediate_server_version: TransactionHeader::UNKNOWN_VERSION,
+            };
+            super::original(Some(&header)).expect("a time")
+        };
+        assert_eq!(committed(0, 7_000_000), committed(7_000_000, 7_000_000));
+        assert_ne!(committed(5_000_000, 7_000_000), committed(7_000_000, 7_000_000));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csa_applier::{ApplierView as Applied, HeldUntil};
-use csa_provider::binlog::{GtidSet, TransactionHeader};
+use csa_provider::binlog::{GtidSet, TransactionHeader, Uuid};
 use csa_provider::source::SourceView;
 use csa_relaystore::state::{Queued, RelayUsage};
 use tokio::time::Instant;
@@ -107,8 +107,11 @@ impl ProgressView {
     /// long before it arrives.
     fn is_of_its_origin(&self) -> bool {
         let applied = self.applied.last_applied.as_ref().map(|group| &group.last);
-        let is_own = |header: &TransactionHeader| {
-            header.original_commit_timestamp == header.immediate_commit_timestamp
+        let source = self.source.source_uuid.as_ref().and_then(|uuid| uuid.parse::<Uuid>().ok());
+        let is_own = |header: &TransactionHeader| match header.original_commit_timestamp {
+            // MySQL 5.7 logs no commit times.
+            0 => source == Some(header.gtid.uuid),
+            original => original == header.immediate_commit_timestamp,
         };
         self.source.last_queued.as_ref().is_some_and(is_own) && applied.is_none_or(is_own)
     }
@@ -183,6 +186,13 @@ mod tests {
         assert!(view(7, 7).is_of_its_origin());
         assert!(!view(7, 9).is_of_its_origin());
         assert!(!ProgressView::default().is_of_its_origin(), "nothing has arrived yet");
+        let unlogged = |source: &str| {
+            let mut view = view(0, 9);
+            view.source.source_uuid = Some(source.to_owned());
+            view.is_of_its_origin()
+        };
+        assert!(unlogged("05050505-0505-0505-0505-050505050505"));
+        assert!(!unlogged("06060606-0606-0606-0606-060606060606"), "of a server before it");
     }
 
     /// The intake holds one back while the applier has not taken the one before it.

@@ -1,4 +1,4 @@
-//! Archives without room.
+//! Archives and relay stores without room.
 
 use super::*;
 
@@ -64,6 +64,31 @@ fn a_full_archive_is_swept_before_another_history_has_a_file() {
             let mut expected = up_to(8);
             expected.subtract(&up_to(4));
             world.archived(&expected).await;
+        });
+    }
+}
+
+/// Some of the relay stores are full long before a file has its size or its age.
+#[test]
+fn reception_does_not_wait_until_a_file_is_old() {
+    for seed in 1..=20 {
+        runtime().block_on(async {
+            let mut world = World::new(seed);
+            *world.store.faults.lock() = 0;
+            world.options.interval = Duration::from_secs(86_400);
+            world.options.file_size = 1 << 20;
+            world.options.is_required = true;
+            world.receive_format().await;
+            let committing = world.commit();
+            world.upload();
+            let begun = Instant::now();
+            for gno in 1..=TRANSACTIONS {
+                world.receive(gno, 700).await;
+            }
+            world.inlet.stored().await;
+            committing.abort();
+            let took = begun.elapsed();
+            assert!(took < Duration::from_secs(600), "seed {seed}: {took:?}");
         });
     }
 }
