@@ -14,7 +14,7 @@ use crate::channel::Supervisor;
 use crate::config::Config;
 use crate::daemon::{Daemon, ManagedChannel, Milestones, Reload, fleet, rounds, systemd};
 use crate::host::{
-    Failure, Sender, StopSignals, listen,
+    Failure, Sender, StopSignals, caught, listen,
     logging::{self, LogFilter},
     raise_limit, runtime,
 };
@@ -194,9 +194,8 @@ async fn keep_receiving(daemon: Arc<Daemon>, stop: CancellationToken) {
         }
         for channel in daemon.channels() {
             let looked_at = Arc::clone(&channel);
-            let look = tokio::spawn(async move { looked_at.keep_receiving().await });
             // The others are still looked after.
-            if let Err(panic) = look.await {
+            if let Err(panic) = caught(async move { looked_at.keep_receiving().await }).await {
                 error!(channel = channel.name(), %panic, "looking after reception failed");
             }
         }

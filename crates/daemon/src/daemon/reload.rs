@@ -167,7 +167,8 @@ impl Daemon {
         for channel in removed {
             stops.spawn(async move { channel.remove(patience).await });
         }
-        stops.join_all().await;
+        // Each to its end, whichever of them panics.
+        while stops.join_next().await.is_some() {}
         let added: Vec<_> = added.into_iter().map(|settings| self.supervisor(settings)).collect();
         all.extend(added.iter().map(Arc::clone));
         all.sort_by_key(|channel| order.iter().position(|name| name == channel.name()));
@@ -185,8 +186,8 @@ impl Daemon {
                 is_left.then(|| channel.name().to_owned())
             });
         }
-        for name in restarts.join_all().await.into_iter().flatten() {
-            not_restarted(&mut view, &name);
+        while let Some(left) = restarts.join_next().await {
+            left.ok().flatten().iter().for_each(|name| not_restarted(&mut view, name));
         }
         view
     }
