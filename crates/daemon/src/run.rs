@@ -236,15 +236,7 @@ async fn wait_for_signal(
     info!(?timeout, "stopping: finishing running groups");
     systemd::stopping();
     stop.cancel();
-    // In a task that nothing waits for: the process ends as soon as its channels have.
-    let kill = kill.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            () = signals.next() => {}
-            () = tokio::time::sleep(timeout) => {}
-        }
-        kill.cancel();
-    });
+    signals.then_kill(kill.clone(), timeout);
     Ok(())
 }
 
