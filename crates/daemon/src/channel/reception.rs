@@ -410,7 +410,9 @@ impl Reception {
 impl Receiving {
     fn is_alive(&self) -> bool {
         let is_running = |task: &JoinHandle<()>| !task.is_finished();
-        self.task.as_ref().is_some_and(is_running) && self.received.end.borrow().is_none()
+        // Nothing more comes of one that was told to end, which may take its disk a while.
+        let is_wanted = !self.halt.is_cancelled() && self.received.end.borrow().is_none();
+        is_wanted && self.task.as_ref().is_some_and(is_running)
     }
 
     fn may_return(&self) -> bool {
