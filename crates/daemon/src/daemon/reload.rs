@@ -61,11 +61,15 @@ impl Daemon {
 
     async fn read_again(&self, how: Reload, sender: &Sender) -> Result<ReloadView, ConfigError> {
         let _one_at_a_time = self.reloading.lock().await;
-        if self.process.stop.is_cancelled() {
-            return Err(ConfigError("the daemon is stopping".to_owned()));
-        }
         let path = self.at_start.config_path.clone();
-        let config = spawn_blocking(move || Config::load(&path)).await;
+        let config = tokio::select! {
+            biased;
+            // Also while a file is read from a mount that hangs: the process waits for its last reload.
+            () = self.process.stop.cancelled() => {
+                return Err(ConfigError("the daemon is stopping".to_owned()));
+            }
+            config = spawn_blocking(move || Config::load(&path)) => config,
+        };
         let mut config = config.map_err(|panic| ConfigError(panic.to_string()))??;
         // Nothing fails after this point: a file with an error has changed nothing.
         config.warnings.iter().for_each(|warning| warn!("{warning}"));
