@@ -180,17 +180,18 @@ fn until(
     }
 }
 
-/// Applies the recording until the end, `stop`, or a failure. `show` sees the channel a few times a second.
+/// Applies the recording until the end, `stop`, or a failure; `kill` gives up what still runs then. `show` sees the
+/// channel a few times a second.
 ///
 /// # Errors
 /// The cause of a failure; everything before it is committed, and the same command continues there.
 pub(crate) async fn restore(
     planned: Planned,
     stop: CancellationToken,
+    kill: CancellationToken,
     mut show: impl FnMut(&ChannelView),
 ) -> Result<Restored, Failure> {
     let begun = Instant::now();
-    let kill = CancellationToken::new();
     let Planned { settings, folder, .. } = planned;
     let wrong = |error| Failure::Runtime(format!("{}: {error}", settings.directory().display()));
     folder.begin().map_err(wrong)?;

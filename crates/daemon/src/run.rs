@@ -14,7 +14,7 @@ use crate::channel::Supervisor;
 use crate::config::Config;
 use crate::daemon::{Daemon, ManagedChannel, Milestones, Reload, fleet, rounds, systemd};
 use crate::host::{
-    Failure, Sender, StopSignals, listen,
+    Failure, Sender, StopSignals, caught, listen,
     logging::{self, LogFilter},
     raise_limit, runtime,
 };
@@ -194,9 +194,8 @@ async fn keep_receiving(daemon: Arc<Daemon>, stop: CancellationToken) {
         }
         for channel in daemon.channels() {
             let looked_at = Arc::clone(&channel);
-            let look = tokio::spawn(async move { looked_at.keep_receiving().await });
             // The others are still looked after.
-            if let Err(panic) = look.await {
+            if let Err(panic) = caught(async move { looked_at.keep_receiving().await }).await {
                 error!(channel = channel.name(), %panic, "looking after reception failed");
             }
         }
@@ -237,15 +236,7 @@ async fn wait_for_signal(
     info!(?timeout, "stopping: finishing running groups");
     systemd::stopping();
     stop.cancel();
-    // In a task that nothing waits for: the process ends as soon as its channels have.
-    let kill = kill.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            () = signals.next() => {}
-            () = tokio::time::sleep(timeout) => {}
-        }
-        kill.cancel();
-    });
+    signals.then_kill(kill.clone(), timeout);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod histories;
 mod missing;
 mod others;
 mod restore;
+mod stopped;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -72,6 +72,35 @@ async fn a_target_becomes_a_clone_while_clients_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow"]
+async fn a_clone_is_waited_for_where_its_progress_is_not_shown() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec(PLUGIN).await;
+    target.exec(PLUGIN).await;
+    // It takes longer than the pause before the first look.
+    target.exec("SET GLOBAL clone_autotune_concurrency=OFF, clone_max_concurrency=1").await;
+    target.exec("SET GLOBAL clone_max_data_bandwidth=2").await;
+    // It may not read performance_schema.
+    let grants = "GRANT CLONE_ADMIN, SYSTEM_VARIABLES_ADMIN ON *.* TO cloner@'%'";
+    let user = "SET sql_log_bin=0; CREATE USER cloner@'%' IDENTIFIED BY 'admin_pw'";
+    target.exec(&format!("{user}; {grants}")).await;
+    let daemon = Daemon::builder(&source, &target).unset("applier.start_from").build();
+    let more = arguments(&daemon);
+    let more: Vec<&str> =
+        more.iter().map(|word| if word == "admin" { "cloner" } else { word.as_str() }).collect();
+    let cloning = start_copying(&daemon, &more);
+    let long = Duration::from_secs(300);
+    let says = async |words: &str| {
+        eventually(words, long, async || copy_log(&daemon).contains(words)).await;
+    };
+    says("the progress of the clone is not known any more").await;
+    says("start it now").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    target.restart();
+    ends_well(cloning, &daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn releases_that_differ_are_not_cloned() {
     let source = Server::start_version("source", "8.0.31", &[]);
     let target = Server::start("target", &[]);

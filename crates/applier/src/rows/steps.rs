@@ -10,6 +10,7 @@ use csa_scheduler::events::decompressed_bytes;
 use csa_scheduler::group::Group;
 use csa_scheduler::sequence::Sequence;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use super::merge;
 pub(crate) use super::merge::LatePart;
@@ -38,7 +39,11 @@ enum StepSource {
     /// Cut on demand, on a thread of their own: reading a transaction back from the relay store blocks
     /// on the disk. At most one step is ahead, so memory stays at a few statements however large the
     /// transaction is.
-    Cut(mpsc::Receiver<Result<Step>>),
+    Cut {
+        steps: mpsc::Receiver<Result<Step>>,
+        /// `None` once it has ended.
+        cutting: Option<JoinHandle<()>>,
+    },
 }
 
 impl Steps {
@@ -116,7 +121,7 @@ impl Steps {
     ) -> Self {
         let (sender, steps) = mpsc::channel(1);
         let read = Arc::clone(progress);
-        apart(async move {
+        let cutting = apart(async move {
             let bytes = |t: &AdmittedTransaction| {
                 // The source states the length of one whose end has not come.
                 if t.relayed.followed().is_some() {
@@ -172,7 +177,7 @@ impl Steps {
             }
         });
         Self {
-            free: StepSource::Cut(steps),
+            free: StepSource::Cut { steps, cutting: Some(cutting) },
             late: Vec::new().into_iter(),
             progress: Arc::clone(progress),
         }
@@ -184,13 +189,22 @@ impl Steps {
             StepSource::Merged(statements) => {
                 statements.next().map(|images| Ok(Step::RowImages(images)))
             }
-            StepSource::Cut(steps) => steps.recv().await,
+            StepSource::Cut { steps, cutting } => {
+                if let Some(step) = steps.recv().await {
+                    return Some(step);
+                }
+                // A panic ends the steps, too, and the rest of the transaction is missing then.
+                let ended = cutting.as_mut()?.await;
+                *cutting = None;
+                let failed = |source| Err(Error::Task { task: "the cutting of rows", source });
+                ended.err().map(failed)
+            }
         }
     }
 
     /// Returns true if the next step is not there yet.
     pub(crate) fn is_awaited(&self) -> bool {
-        matches!(&self.free, StepSource::Cut(steps) if steps.is_empty() && !steps.is_closed())
+        matches!(&self.free, StepSource::Cut { steps, .. } if steps.is_empty() && !steps.is_closed())
     }
 
     /// Returns true if all rows are known, and every one ends as it began.
@@ -199,7 +213,7 @@ impl Steps {
             StepSource::Merged(statements) => {
                 self.late.len() == 0 && statements.as_slice().iter().all(|images| images.is_undone)
             }
-            StepSource::Cut(_) => false,
+            StepSource::Cut { .. } => false,
         }
     }
 
@@ -263,4 +277,26 @@ impl Written<()> {
 
 fn slice(group: &Group, range: (usize, usize)) -> &[AdmittedTransaction] {
     group.transactions.get(range.0..range.1).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_transaction_does_not_end_where_its_cutting_panicked() {
+        let (sender, steps) = mpsc::channel(1);
+        let cutting = apart(async move {
+            let sent = sender.send(Ok(Step::Statement("SAVEPOINT a".into()))).await;
+            assert!(sent.is_err(), "a bug of the cutter");
+        });
+        let mut steps = Steps {
+            free: StepSource::Cut { steps, cutting: Some(cutting) },
+            late: Vec::new().into_iter(),
+            progress: Arc::default(),
+        };
+        assert!(matches!(steps.next().await, Some(Ok(Step::Statement(_)))));
+        assert!(matches!(steps.next().await, Some(Err(Error::Task { .. }))));
+        assert!(steps.next().await.is_none(), "it was said once");
+    }
 }

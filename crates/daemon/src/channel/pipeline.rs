@@ -34,7 +34,7 @@ use super::start_steps::StartStep;
 use super::watch::Watch;
 use crate::config::{ChannelSettings, written_rules};
 use crate::copy::{CopyError, CopyStep, converging_tables, lacks_tables};
-use crate::host::blocking;
+use crate::host::{blocking, caught};
 
 /// Transactions read ahead of the applier: a few groups, so that one is ready after each commit.
 const READ_AHEAD: usize = 1024;
@@ -213,7 +213,8 @@ impl<'a> Pipeline<'a> {
         // Of its own: an applier that stops while the target is away gives up its groups, and only a stop of the channel
         // is to end the channel with that.
         let given_up = kill.child_token();
-        let outcome = self.applier(stream).run(reopening.stop.clone(), given_up.clone()).await;
+        let applier = self.applier(stream);
+        let outcome = ended(caught(applier.run(reopening.stop.clone(), given_up.clone()))).await;
         if given_up.is_cancelled() && stop.is_cancelled() {
             kill.cancel();
         }
@@ -445,6 +446,12 @@ fn unreadable(error: CopyError) -> ChannelError {
     ChannelError::Refused(error.to_string())
 }
 
+/// Waits for the end of the applier; a panic ends its pipeline only.
+async fn ended(applier: AbortOnDropHandle<csa_applier::Result<()>>) -> csa_applier::Result<()> {
+    let failed = |source| Err(csa_applier::Error::Task { task: "the applier", source });
+    applier.await.unwrap_or_else(failed)
+}
+
 fn broken(panic: &JoinError) -> ChannelError {
     ChannelError::State(format!("the relay reader failed: {panic}"))
 }
@@ -464,5 +471,21 @@ impl CommitObserver for Purge {
             let store = Arc::clone(&self.store);
             drop(blocking(move || store.purge()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_while_applying_makes_the_channel_try_again() {
+        let stop = CancellationToken::new();
+        let applier = caught(async move {
+            assert!(stop.is_cancelled(), "a bug");
+            Ok(())
+        });
+        let error = ChannelError::from(ended(applier).await.expect_err("it panicked"));
+        assert!(error.may_pass() && error.absent().is_none(), "{error}");
     }
 }

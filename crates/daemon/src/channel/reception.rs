@@ -31,7 +31,7 @@ use crate::archive::replay::RecordedStream;
 use crate::archive::store::ArchiveError;
 use crate::archive::upload::{self, BeginningOfReception, Uploader};
 use crate::config::ChannelSettings;
-use crate::host::{blocking, unlocked};
+use crate::host::{blocking, caught, unlocked};
 
 use received::{Ended, before_return, passes};
 pub(super) use received::{Received, StoreDamage};
@@ -306,15 +306,20 @@ impl Reception {
         let halt = self.stop.child_token();
         let (halted, shown) = (halt.clone(), self.watch.clone());
         let received_until_stopped = async move {
-            // Cancelled by dropping it: a provider that waits for room in the store would not
-            // notice a stop.
-            let outcome = tokio::select! {
-                outcome = stream.run(inlet, halted.clone()) => outcome,
-                () = halted.cancelled() => Ok(()),
-                never = kept.save_changes() => match never {},
+            let receiving = async move {
+                // Cancelled by dropping it: a provider that waits for room in the store would not
+                // notice a stop.
+                let outcome = tokio::select! {
+                    outcome = stream.run(inlet, halted.clone()) => outcome,
+                    () = halted.cancelled() => Ok(()),
+                    never = kept.save_changes() => match never {},
+                };
+                // The last change may be unsaved.
+                kept.save().await;
+                outcome
             };
-            // The last change may be unsaved.
-            kept.save().await;
+            let outcome = caught(receiving).await;
+            let outcome = outcome.unwrap_or_else(|panic| Err(ReceptionEnd::of_panic(panic)));
             let error = outcome.err().map(|end| {
                 let error = Arc::clone(&end.error);
                 if spool.received_so_far() != before {
@@ -405,7 +410,9 @@ impl Reception {
 impl Receiving {
     fn is_alive(&self) -> bool {
         let is_running = |task: &JoinHandle<()>| !task.is_finished();
-        self.task.as_ref().is_some_and(is_running) && self.received.end.borrow().is_none()
+        // Nothing more comes of one that was told to end, which may take its disk a while.
+        let is_wanted = !self.halt.is_cancelled() && self.received.end.borrow().is_none();
+        is_wanted && self.task.as_ref().is_some_and(is_running)
     }
 
     fn may_return(&self) -> bool {

@@ -32,7 +32,7 @@ use super::traced::Traced;
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::host::logging::channel_span;
-use crate::host::now_micros;
+use crate::host::{caught, now_micros};
 use crate::notify::{Tally, WatchedChannel};
 use crate::observe::view::{ChannelState, ChannelView, VerifyView};
 
@@ -345,12 +345,10 @@ impl Supervisor {
         let watch = self.watch.clone();
         // Before the task, whose reports it would overwrite.
         watch.starting(&channel.settings);
-        // A task inside a task: a panic fails this channel alone.
         let name = self.name.clone();
         let (stopping, killing) = (stop.clone(), kill.clone());
         let life = async move {
-            let run = async move { channel.run(stopping, killing).await };
-            let run = tokio::spawn(run.in_current_span());
+            let run = caught(async move { channel.run(stopping, killing).await });
             let outcome = run.await.unwrap_or_else(|panic| {
                 let broke = ChannelError::State(format!("a task of the channel failed: {panic}"));
                 watch.detach();

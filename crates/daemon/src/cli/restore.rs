@@ -2,11 +2,13 @@
 
 use std::io::{Stdout, stdout};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use csa_applier::TargetOptions;
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Password;
 use csa_scheduler::filter::{FilterRules, service_tables};
+use tokio_util::sync::CancellationToken;
 
 use super::archive::{location, only};
 use super::output::say;
@@ -45,14 +47,14 @@ pub(crate) fn restore(
         }
         let target = planned.settings.target.address();
         let again = again(&planned);
-        let stop = StopSignals::listen()?.token();
+        let (stop, kill) = ends(config.daemon.stop_timeout.0)?;
         let mut screen = Screen::new(stdout());
         let observe = |view: &ChannelView| {
             if !arguments.quiet {
                 show(&mut screen, view);
             }
         };
-        let restored = restore::restore(planned, stop, observe).await;
+        let restored = restore::restore(planned, stop, kill, observe).await;
         screen.clear();
         let restored = restored?;
         finished(&restored, &target);
@@ -61,6 +63,21 @@ pub(crate) fn restore(
             false => Err(Failure::Runtime(format!("stopped; {again} continues"))),
         }
     })
+}
+
+/// Returns two ends: the first signal stops, and the second one, or the time that the daemon's channels have, gives up
+/// what still runs.
+fn ends(patience: Duration) -> Result<(CancellationToken, CancellationToken), Failure> {
+    let mut signals = StopSignals::listen()?;
+    let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+    let ends = (stop.clone(), kill.clone());
+    tokio::spawn(async move {
+        signals.next().await;
+        stop.cancel();
+        signals.then_kill(kill, patience);
+        say!("stopping: finishing running groups; another signal gives them up");
+    });
+    Ok(ends)
 }
 
 fn place(

@@ -1,6 +1,7 @@
 //! `copy --clone`: the server's clone plugin copies the source's files over the target's. Everything around it is
 //! checked and done here (<https://dev.mysql.com/doc/refman/en/clone-plugin-remote.html>).
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use csa_applier::{TargetOptions, TlsMode, connect};
@@ -257,19 +258,24 @@ async fn run_clone(
             tokio::time::sleep(10 * LOOK).await;
             let query = "SELECT CAST(SUM(DATA) AS UNSIGNED), CAST(SUM(ESTIMATE) AS UNSIGNED) FROM \
                          performance_schema.clone_progress";
-            let found: Vec<(Option<u64>, Option<u64>)> = watcher.rows(query).await?;
-            if let Some((Some(done), Some(all))) = found.into_iter().next() {
-                say(&format!("{} of about {} MiB are cloned", done >> 20, all >> 20));
+            let found = watcher.rows::<(Option<u64>, Option<u64>)>(query).await;
+            match found.as_deref() {
+                Ok([(Some(done), Some(all)), ..]) => {
+                    say(&format!("{} of about {} MiB are cloned", done >> 20, all >> 20));
+                }
+                Ok(_) => {}
+                // How the clone ends shows in its own session only: in its answer, or once the server is gone.
+                Err(error) => {
+                    say(&format!("the progress of the clone is not known any more: {error}"));
+                    return std::future::pending::<Infallible>().await;
+                }
             }
         }
     };
     let cloned = tokio::select! {
+        biased;
         cloned = target.link.query::<Row>(&statement, Limits::LIST) => cloned.map(drop),
-        // The server may end its sessions before it answers.
-        lost = watch => {
-            let lost: Result<()> = lost;
-            return lost.map(|()| true).or(Ok(true));
-        }
+        never = watch => match never {},
     };
     match cloned {
         Ok(()) => Ok(true),

@@ -61,11 +61,15 @@ impl Daemon {
 
     async fn read_again(&self, how: Reload, sender: &Sender) -> Result<ReloadView, ConfigError> {
         let _one_at_a_time = self.reloading.lock().await;
-        if self.process.stop.is_cancelled() {
-            return Err(ConfigError("the daemon is stopping".to_owned()));
-        }
         let path = self.at_start.config_path.clone();
-        let config = spawn_blocking(move || Config::load(&path)).await;
+        let config = tokio::select! {
+            biased;
+            // Also while a file is read from a mount that hangs: the process waits for its last reload.
+            () = self.process.stop.cancelled() => {
+                return Err(ConfigError("the daemon is stopping".to_owned()));
+            }
+            config = spawn_blocking(move || Config::load(&path)) => config,
+        };
         let mut config = config.map_err(|panic| ConfigError(panic.to_string()))??;
         // Nothing fails after this point: a file with an error has changed nothing.
         config.warnings.iter().for_each(|warning| warn!("{warning}"));
@@ -167,7 +171,8 @@ impl Daemon {
         for channel in removed {
             stops.spawn(async move { channel.remove(patience).await });
         }
-        stops.join_all().await;
+        // Each to its end, whichever of them panics.
+        while stops.join_next().await.is_some() {}
         let added: Vec<_> = added.into_iter().map(|settings| self.supervisor(settings)).collect();
         all.extend(added.iter().map(Arc::clone));
         all.sort_by_key(|channel| order.iter().position(|name| name == channel.name()));
@@ -185,8 +190,8 @@ impl Daemon {
                 is_left.then(|| channel.name().to_owned())
             });
         }
-        for name in restarts.join_all().await.into_iter().flatten() {
-            not_restarted(&mut view, &name);
+        while let Some(left) = restarts.join_next().await {
+            left.ok().flatten().iter().for_each(|name| not_restarted(&mut view, name));
         }
         view
     }

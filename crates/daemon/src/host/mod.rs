@@ -25,7 +25,7 @@ pub(crate) use http_transport::Route;
 pub(crate) use memory::available as available_memory;
 pub(crate) use program::{Output, run_program};
 pub(crate) use relay_store::{empty_closed_relay_store, empty_relay_store, unlocked};
-pub(crate) use runtime::{blocking, runtime};
+pub(crate) use runtime::{blocking, caught, runtime};
 pub(crate) use sender::Sender;
 pub(crate) use signals::{StopSignals, listen};
 pub(crate) use words::counted;

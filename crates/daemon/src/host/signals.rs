@@ -1,5 +1,7 @@
 //! The signals that end a command.
 
+use std::time::Duration;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -52,5 +54,17 @@ impl StopSignals {
             stopped.cancel();
         });
         stop
+    }
+
+    /// Cancels `kill` at the next of them, or after `patience`.
+    pub(crate) fn then_kill(mut self, kill: CancellationToken, patience: Duration) {
+        // In a task that nothing waits for: the process ends as soon as its channels have.
+        tokio::spawn(async move {
+            tokio::select! {
+                () = self.next() => {}
+                () = tokio::time::sleep(patience) => {}
+            }
+            kill.cancel();
+        });
     }
 }

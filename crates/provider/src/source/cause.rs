@@ -20,7 +20,7 @@ pub enum SourceCause {
     Stream,
     /// One of its settings, as the message says.
     Setting,
-    /// Our own relay store.
+    /// Our own relay store, or reception itself.
     Spool,
 }
 

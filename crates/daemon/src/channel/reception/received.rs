@@ -116,3 +116,36 @@ impl StoreDamage {
         self.0.send_replace(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use csa_provider::source::Foreign;
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::Reception;
+    use super::*;
+    use crate::channel::live_settings::Controls;
+    use crate::channel::watch::Watch;
+    use crate::config::Config;
+    use crate::config::tests::in_folder;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn reception_that_was_told_to_end_does_not_continue() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let relay = "\n[channel.relay]\nmin_free_disk = \"0\"\nsync = \"os\"\n";
+        let text = in_folder(folder.path(), 1) + relay;
+        let settings = Arc::new(Config::parse(&text).expect("valid").channels.remove(0));
+        let watch = Watch::new(&settings, Controls::new(&settings));
+        let reception = Reception::new(watch, settings.directory(), CancellationToken::new());
+        let attached = reception.attach(&settings, &GtidSet::new(), None, Foreign::default()).await;
+        drop(attached.expect("opened"));
+        let current = reception.current.lock().await;
+        let receiving = current.as_ref().expect("it receives");
+        assert!(receiving.continues(&settings));
+        // Whoever waited for its end was dropped by a stop.
+        receiving.halt.cancel();
+        assert!(!receiving.continues(&settings));
+        drop(current);
+        reception.end().await;
+    }
+}

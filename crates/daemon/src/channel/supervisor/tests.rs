@@ -3,6 +3,7 @@
 use csa_provider::binlog::{
     ChecksumAlgorithm, EventType, Gtid, GtidSet, RawEvent, Tag, TransactionHeader, Uuid,
 };
+use csa_provider::server::link::{Connecting, Endpoint, Network};
 use csa_provider::source::{Foreign, Placement, TransactionSink as _};
 use csa_provider::test_util::{event, format_description, gtid_event};
 use csa_relaystore::opening::RelayStore;
@@ -93,6 +94,32 @@ async fn reception_continues_where_a_stop_came_while_its_store_was_opened_again(
     drop(attached);
     channel.keep_receiving().await;
     assert!(!channel.reception.holds_store().await, "nobody wants it any more");
+    stop.cancel();
+    channel.finish().await.expect("nothing failed");
+}
+
+/// A network with a bug.
+#[derive(Debug)]
+struct Panics;
+
+impl Network for Panics {
+    fn connect<'a>(&'a self, _: &'a Endpoint, _: Option<Duration>) -> Connecting<'a> {
+        panic!("a bug")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reception_that_panics_has_ended_and_may_begin_again() {
+    let Alone { channel, stop, _folder } = Alone::new(1, "");
+    let mut settings = ChannelSettings::clone(&channel.settings());
+    settings.source.environment.network = Arc::new(Panics);
+    let (settings, none) = (Arc::new(settings), GtidSet::new());
+    let attached = channel.reception.attach(&settings, &none, None, Foreign::default()).await;
+    let mut end = attached.expect("opened").end;
+    let ended = tokio::time::timeout(Duration::from_secs(60), end.wait_for(Option::is_some)).await;
+    let ended = ended.expect("it ends").expect("it says so").clone().expect("ended");
+    assert!(ended.to_string().contains("the task of reception failed"), "{ended}");
+    assert!(ended.error.may_pass());
     stop.cancel();
     channel.finish().await.expect("nothing failed");
 }

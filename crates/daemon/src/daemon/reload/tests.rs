@@ -43,3 +43,29 @@ async fn a_channel_that_was_stopped_after_the_plan_stays_stopped() {
     stop.cancel();
     channel.finish().await.expect("stopped");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_whose_file_hangs_does_not_keep_the_process_from_ending() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+    let config = Config::parse(&in_folder(folder.path(), 1)).expect("valid");
+    let path = folder.path().join("csa-daemon.toml");
+    // Nobody writes to it.
+    let made = std::process::Command::new("mkfifo").arg(&path).status().expect("it runs");
+    assert!(made.success());
+    let daemon = Daemon::new(config, path.clone(), LogFilter::of_test(), &stop, &kill);
+    let sender = Sender { peer: "a test".to_owned(), claimed: None };
+    let minute = std::time::Duration::from_secs(60);
+    let reload = tokio::time::timeout(minute, daemon.reload(Reload::default(), &sender));
+    let stopping = async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        stop.cancel();
+    };
+    let (reloaded, ()) = tokio::join!(reload, stopping);
+    // The runtime waits for the thread that reads it.
+    let writer = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("opens");
+    std::fs::remove_file(&path).expect("removed");
+    drop(writer);
+    let refused = reloaded.expect("it ends").expect_err("not reloaded");
+    assert!(refused.0.contains("stopping"), "{}", refused.0);
+}

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 use crate::binlog::event::EventError;
@@ -54,6 +55,9 @@ pub enum Error {
     Recording(String),
     #[error("relay store: {0}")]
     Sink(#[from] SinkError),
+    /// Reception itself panicked.
+    #[error("the task of reception failed: {0}")]
+    Task(#[source] JoinError),
 }
 
 impl Error {
@@ -109,7 +113,7 @@ impl Error {
             Self::Refused { cause, .. } => *cause,
             Self::Repeated { .. } | Self::SetBack { .. } => SourceCause::OtherHistory,
             Self::Recording(_) => SourceCause::Purged,
-            Self::Sink(_) => SourceCause::Spool,
+            Self::Sink(_) | Self::Task(_) => SourceCause::Spool,
         }
     }
 
@@ -159,6 +163,12 @@ impl ReceptionEnd {
         }
         let gtid = open.filter(|_| error.is_of_transaction());
         Self { error: Arc::new(error), gtid }
+    }
+
+    /// Returns the end of a reception that panicked.
+    #[must_use]
+    pub fn of_panic(panic: JoinError) -> Self {
+        Self { error: Arc::new(Error::Task(panic)), gtid: None }
     }
 }
 
