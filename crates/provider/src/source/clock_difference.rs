@@ -136,14 +136,14 @@ impl SourceClock {
         self.known
     }
 
-    /// Asks again over another connection, while the difference is not known well and attempts are left;
-    /// returns what is known then. Nothing is lost if it is dropped meanwhile.
+    /// Asks the server `uuid` again over another connection, while the difference is not known well and attempts are
+    /// left; returns what is known then. Nothing is lost if it is dropped meanwhile.
     pub(crate) async fn narrowed(
         &mut self,
         logins: &mut SideLogins,
         options: &SourceOptions,
-        host: &str,
-        port: u16,
+        (host, port): (&str, u16),
+        uuid: &str,
     ) -> ClockDifference {
         while self.known.uncertainty() > GOOD && self.attempts < MOST_ATTEMPTS {
             if self.asking.is_none() {
@@ -151,7 +151,8 @@ impl SourceClock {
             }
             let asking = self.asking.get_or_insert_with(|| {
                 let (options, host) = (options.clone(), host.to_owned());
-                Box::pin(async move { ask_again(&options, &host, port).await })
+                let uuid = uuid.to_owned();
+                Box::pin(async move { ask_again(&options, &host, port, &uuid).await })
             });
             let answer = asking.await;
             self.asking = None;
@@ -171,9 +172,14 @@ async fn ask_again(
     options: &SourceOptions,
     host: &str,
     port: u16,
+    uuid: &str,
 ) -> Result<ClockDifference, ConnectionError> {
     let mut connection = SourceConnection::connect(options, host, port).await?;
-    let answer = ask(&mut connection, &*options.environment.clock).await;
+    let found = connection.setting("SELECT @@server_uuid").await?;
+    let answer = match found == uuid {
+        true => ask(&mut connection, &*options.environment.clock).await,
+        false => Err(ConnectionError::Protocol(format!("the server {found} has its address"))),
+    };
     connection.quit().await;
     answer
 }
@@ -183,7 +189,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::source::connection::fake_source::{FakeSource, Wires};
+    use crate::source::connection::fake_source::{FakeSource, SERVER_UUID, Wires};
 
     #[tokio::test(start_paused = true)]
     async fn a_source_that_refuses_the_login_is_asked_for_its_clock_slowly() {
@@ -197,11 +203,30 @@ mod tests {
                 refused += 1;
             }
         };
-        let asking = clock.narrowed(&mut logins, &options, "source", 3306);
+        let asking = clock.narrowed(&mut logins, &options, ("source", 3306), SERVER_UUID);
         let both = async { tokio::join!(refusals, asking) };
         tokio::time::timeout(Duration::from_secs(60), both).await.expect_err("no answer");
         // After one second, and then twice or three times a minute.
         assert!((2..=4).contains(&refused), "{refused}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_server_with_the_address_teaches_no_clock() {
+        let (options, mut ends) = Wires::options();
+        let mut clock = SourceClock::new(ClockDifference::of(0, 0, 10_000_000));
+        let mut logins = SideLogins::new();
+        let answers = async {
+            for (uuid, ahead) in [("another", 3_600_000_000), (SERVER_UUID, 0)] {
+                let mut source = FakeSource::new(ends.recv().await.expect("a connection"));
+                (source.uuid, source.clock_ahead) = (uuid, ahead);
+                source.accept_look().await;
+            }
+        };
+        let asking = clock.narrowed(&mut logins, &options, ("source", 3306), SERVER_UUID);
+        let both = async { tokio::join!(answers, asking) };
+        let ((), known) =
+            tokio::time::timeout(Duration::from_secs(60), both).await.expect("an answer");
+        assert!(known.estimate().abs() < 1_000_000, "{known:?}");
     }
 
     #[test]

@@ -39,6 +39,7 @@ use end::LinkEnd;
 pub use end::{Error, ReceptionEnd};
 use executed::{executed, not_under_way};
 use following::{Following, LinkedSource};
+use looks::LeftServer;
 use overlap::Overlap;
 use round::Round;
 
@@ -59,6 +60,7 @@ pub struct Provider {
     safe: Option<Safe>,
     /// Whole transactions that the spool was given.
     handed_over: u64,
+    left: Option<LeftServer>,
 }
 
 /// The last attempt to follow a source.
@@ -101,6 +103,7 @@ impl Provider {
             logged: Logged::default(),
             safe: None,
             handed_over: 0,
+            left: None,
         }
     }
 
@@ -289,9 +292,9 @@ impl Provider {
         self.note_clock(host, port, clock.estimate());
         self.attempt.is_linked = true;
         (self.logged.is_lost, self.logged.has_reason) = (false, false);
-        self.status.connected(uuid, clock, executed.is_none().then_some(asked));
+        self.status.connected(uuid.clone(), clock, executed.is_none().then_some(asked));
         self.status.update(|view| view.server_version = Some(version));
-        let link = LinkedSource { connection, host, port, overlap };
+        let link = LinkedSource { connection, host, port, uuid, overlap };
         Following::new(self, sink, link, clock, executed).follow().await
     }
 

@@ -100,6 +100,7 @@ pub(crate) struct FakeSource {
     pub(crate) version: &'static str,
     /// The version with which a proxy before it greets.
     pub(crate) of_proxy: Option<&'static str>,
+    pub(crate) uuid: &'static str,
     /// Microseconds by which its clock is ahead.
     pub(crate) clock_ahead: i64,
     /// The time after which it says what its clock shows.
@@ -119,6 +120,7 @@ impl FakeSource {
             sequence: 0,
             version: VERSION,
             of_proxy: None,
+            uuid: SERVER_UUID,
             clock_ahead: 0,
             clock_after: Duration::ZERO,
             executed: String::new(),
@@ -314,7 +316,7 @@ impl FakeSource {
         }
         let value = match question {
             b"SELECT @@version" => self.version.to_owned(),
-            b"SELECT @@server_uuid" => SERVER_UUID.to_owned(),
+            b"SELECT @@server_uuid" => self.uuid.to_owned(),
             b"SELECT @@GLOBAL.gtid_executed" => self.executed.clone(),
             b"SELECT @@GLOBAL.gtid_purged" => self.purged.clone(),
             b"SELECT @@GLOBAL.gtid_owned" => self.owned.clone(),
@@ -343,8 +345,11 @@ impl FakeSource {
         }
     }
 
-    /// Answers so many questions about its clock.
+    /// Says which server it is, and answers so many questions about its clock.
     pub(crate) async fn accept_clock_questions(&mut self, count: usize) {
+        let command = self.command().await;
+        assert_eq!(without_limit(&command[1..]), b"SELECT @@server_uuid");
+        self.value(self.uuid).await;
         for _ in 0..count {
             let command = self.command().await;
             assert!(command.get(1..).is_some_and(|text| text.starts_with(b"SELECT TIMESTAMPDIFF")));

@@ -26,6 +26,8 @@ pub(super) struct LinkedSource<'a> {
     pub(super) connection: SourceConnection,
     pub(super) host: &'a str,
     pub(super) port: u16,
+    /// Its `server_uuid`.
+    pub(super) uuid: String,
     /// The received transaction that the dump sends once more, until it arrives.
     pub(super) overlap: Option<Overlap>,
 }
@@ -96,12 +98,14 @@ impl<'a, S: TransactionSink> Following<'a, S> {
                 place = acknowledgements.due() => {
                     acknowledge(&mut link.connection, &place, &provider.status).await?;
                 }
-                known = clock.narrowed(logins, &provider.options, link.host, link.port) => {
+                known = clock.narrowed(
+                    logins, &provider.options, (link.host, link.port), &link.uuid,
+                ) => {
                     provider.status.update(|view| view.clock = known);
                 }
                 looked = looks.ended() => {
                     logins.note(&looked, &provider.options, (link.host, link.port));
-                    if let Some(answer) = looks.note(looked)? {
+                    if let Some(answer) = looks.note(looked, &link.uuid, &mut provider.left)? {
                         let known = clock.learn(answer);
                         provider.status.update(|view| view.clock = known);
                     }
@@ -178,6 +182,8 @@ impl<'a, S: TransactionSink> Following<'a, S> {
                 self.append(event, placement).await?;
                 // Only now, when the transaction is on its way into the spool, may others see it as received.
                 self.provider.handed_over += 1;
+                // The other one serves.
+                self.provider.left.take_if(|left| left.uuid != self.link.uuid);
                 self.arrivals.ended(&self.provider.status, self.clock.known());
                 Ok(())
             }
@@ -218,10 +224,10 @@ impl<'a, S: TransactionSink> Following<'a, S> {
         let options = &self.provider.options;
         if self.looks.is_due(options, &self.logins) {
             // Before the source's sets, which then have all of it.
-            let received = self.sink.received();
+            let sets = (self.sink.received(), self.awaited.clone().unwrap_or_default());
             let (options, foreign) = (options.clone(), self.provider.foreign.clone());
             let address = (self.link.host.to_owned(), self.link.port);
-            self.looks.begin(look(options, address, received, foreign));
+            self.looks.begin(look(options, address, self.link.uuid.clone(), sets, foreign));
         }
     }
 }

@@ -21,6 +21,8 @@ use crate::source::side_logins::SideLogins;
 const HISTORY_CHECK: Duration = Duration::from_secs(10);
 /// The interval at which a member of a group is checked for still following its group.
 const MEMBER_CHECK: Duration = Duration::from_secs(5);
+/// The looks in turn that have to find the same other server, and the same transactions there, before a link is ended.
+const LOOKS_ELSEWHERE: u32 = 2;
 /// `ER_UNKNOWN_COM_ERROR`: the answer of a node of a Galera cluster that has lost its majority. Its dumps continue.
 const NOT_READY: u16 = 1047;
 
@@ -32,6 +34,26 @@ pub(super) struct Look {
     clock: Option<ClockDifference>,
     /// The reason why another member of its group should take its place.
     fault: Option<String>,
+    /// Set where another server has answered: nothing else is known then.
+    elsewhere: Option<Elsewhere>,
+}
+
+/// A server that is not the dump's, and has the dump's address.
+struct Elsewhere {
+    uuid: String,
+    /// The transactions that it has, and that the dump has neither sent nor still to send.
+    more: GtidSet,
+    /// The looks in turn that have found this.
+    looks: u32,
+}
+
+/// The server that was left last for another one with its address.
+#[derive(Debug)]
+pub(super) struct LeftServer {
+    pub(super) uuid: String,
+    /// The looks that it takes the next time, twice as many each time: an address that leads to several servers in turn
+    /// would otherwise end one link after another.
+    looks: u32,
 }
 
 type Looking = Pin<Box<dyn Future<Output = Result<Look, ConnectionError>> + Send>>;
@@ -44,6 +66,8 @@ type Looking = Pin<Box<dyn Future<Output = Result<Look, ConnectionError>> + Send
 pub(super) struct Looks {
     checked: Instant,
     lacking: GtidSet,
+    /// The other server that the last look has found.
+    elsewhere: Option<Elsewhere>,
     /// The last look was refused by a node that is not ready.
     is_unready: bool,
     /// The look under way.
@@ -52,7 +76,13 @@ pub(super) struct Looks {
 
 impl Looks {
     pub(super) fn new() -> Self {
-        Self { checked: Instant::now(), lacking: GtidSet::new(), is_unready: false, looking: None }
+        Self {
+            checked: Instant::now(),
+            lacking: GtidSet::new(),
+            elsewhere: None,
+            is_unready: false,
+            looking: None,
+        }
     }
 
     /// Returns true if it is time for a look.
@@ -77,15 +107,17 @@ impl Looks {
         looked
     }
 
-    /// Returns what is new of the clock. A failed look does not count: the link will show if the source is gone. Only a
-    /// node that is not ready does not show it. The same has to be found twice, because a link that is in order is not
-    /// closed lightly.
+    /// Returns what is new of the clock of the dump's server, `uuid`. A failed look does not count: the link will show if
+    /// the source is gone. Only a node that is not ready does not show it. The same has to be found twice, because a link
+    /// that is in order is not closed lightly. `left` is the server that was left last.
     ///
     /// # Errors
     /// The link has to end.
     pub(super) fn note(
         &mut self,
         looked: Result<Look, ConnectionError>,
+        uuid: &str,
+        left: &mut Option<LeftServer>,
     ) -> Result<Option<ClockDifference>, ConnectionError> {
         self.checked = Instant::now();
         let refusal = looked.as_ref().err().filter(|error| error.code() == Some(NOT_READY));
@@ -96,7 +128,13 @@ impl Looks {
                 "the source sends heartbeats and refuses to be asked; asking again: {refusal}"
             )));
         }
-        let Look { lacking, clock, fault } = looked.unwrap_or_default();
+        let Look { lacking, clock, fault, elsewhere } = looked.unwrap_or_default();
+        let before = self.elsewhere.take();
+        if let Some(found) = elsewhere {
+            let found = found.after(before);
+            self.elsewhere = Some(found.unless_left(uuid, left)?);
+            return Ok(None);
+        }
         if !lacking.is_empty() && lacking == self.lacking {
             return Err(ConnectionError::Protocol(format!(
                 "the source no longer has {lacking}, which was received; asking again from there"
@@ -112,16 +150,56 @@ impl Looks {
     }
 }
 
+impl Elsewhere {
+    /// Counts the looks before that have found the same. A dump that was only late has sent it by now.
+    fn after(self, before: Option<Self>) -> Self {
+        let Some(before) = before.filter(|before| before.uuid == self.uuid) else { return self };
+        let more = before.more.intersection(&self.more);
+        match more.is_empty() {
+            true => self,
+            false => Self { more, looks: before.looks + 1, ..self },
+        }
+    }
+
+    /// Returns itself unless the dump's server, `uuid`, has to be left for it.
+    fn unless_left(
+        self,
+        uuid: &str,
+        left: &mut Option<LeftServer>,
+    ) -> Result<Self, ConnectionError> {
+        let again = left.as_ref().filter(|left| left.uuid == uuid);
+        let needed = again.map_or(LOOKS_ELSEWHERE, |left| left.looks);
+        if self.looks < needed {
+            return Ok(self);
+        }
+        *left = Some(LeftServer { uuid: uuid.to_owned(), looks: needed.saturating_mul(2) });
+        Err(ConnectionError::Protocol(format!(
+            "the source {uuid} is idle, and its address leads to {} now, which has more: {}; asking there",
+            self.uuid,
+            self.more.brief()
+        )))
+    }
+}
+
 /// Asks a source for what it neither has of `received` nor is committing, for its clock, and for its place in its
-/// group. Transactions of other servers count, because a replica of the source has hardly any of its own.
+/// group. Transactions of other servers count, because a replica of the source has hardly any of its own. If it is not
+/// the server `uuid`, which has yet to send `awaited`, only what it has beyond that counts.
 pub(super) async fn look(
     options: SourceOptions,
     (host, port): Address,
-    received: GtidSet,
+    uuid: String,
+    (received, awaited): (GtidSet, GtidSet),
     foreign: SharedForeign,
 ) -> Result<Look, ConnectionError> {
     let mut connection = SourceConnection::connect(&options, &host, port).await?;
+    let found = connection.setting("SELECT @@server_uuid").await?;
     let executed = executed(&mut connection).await?;
+    if found != uuid {
+        connection.quit().await;
+        let more = executed.difference(&received).difference(&awaited);
+        let elsewhere = Some(Elsewhere { uuid: found, more, looks: 1 });
+        return Ok(Look { elsewhere, ..Look::default() });
+    }
     let lacking = foreign.lacking(&received, &executed);
     let lacking = not_under_way(&mut connection, lacking).await?;
     let clock = ask(&mut connection, &*options.environment.clock).await.ok();
@@ -130,5 +208,5 @@ pub(super) async fn look(
         None => None,
     };
     connection.quit().await;
-    Ok(Look { lacking, clock, fault })
+    Ok(Look { lacking, clock, fault, elsewhere: None })
 }

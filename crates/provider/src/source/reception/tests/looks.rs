@@ -7,6 +7,9 @@ use super::*;
 use crate::source::connection::fake_source::Wires;
 use crate::test_util::packets;
 
+const OTHER: &str = "06060606-0606-0606-0606-060606060606";
+const HOUR: i64 = 3_600_000_000;
+
 /// A running provider, and the ends of its connections.
 struct Wired {
     ends: mpsc::UnboundedReceiver<DuplexStream>,
@@ -38,6 +41,15 @@ impl Wired {
         source.event(format_description().raw()).await;
         send_transaction(&mut source, 1).await;
         source
+    }
+
+    /// Answers the next look, as the server `uuid`. The clock of another one than the dump's is ahead.
+    async fn look(&mut self, uuid: &'static str, executed: &str) {
+        let mut look = self.connection().await;
+        look.clock_ahead = if uuid == SERVER_UUID { 0 } else { HOUR };
+        look.uuid = uuid;
+        look.executed = executed.to_owned();
+        look.accept_look().await;
     }
 
     async fn stop(self) {
@@ -98,6 +110,67 @@ async fn a_commit_that_waits_is_not_lost() {
     }
     let view = wired.status.view();
     assert_eq!((view.connected, view.connects_total), (true, 1));
+    wired.stop().await;
+}
+
+/// Its address leads to several servers: one lacks something, or is ahead for a moment.
+#[tokio::test(start_paused = true)]
+async fn a_look_at_another_server_judges_nothing() {
+    let mut wired = Wired::start();
+    let mut dump = wired.dump().await;
+    let level = gtid(1).to_string();
+    let (two, three) = (format!("{level}-2"), format!("{level}:3"));
+    let (level, two, three) = (level.as_str(), two.as_str(), three.as_str());
+    let looks = async {
+        for (uuid, executed) in [
+            (OTHER, ""),
+            (OTHER, ""),
+            (OTHER, level),
+            (OTHER, two),
+            (OTHER, three),
+            (SERVER_UUID, level),
+            (OTHER, three),
+            (SERVER_UUID, level),
+            (SERVER_UUID, level),
+        ] {
+            wired.look(uuid, executed).await;
+        }
+    };
+    tokio::select! {
+        () = looks => {}
+        () = beat(&mut dump) => {}
+    }
+    let view = wired.status.view();
+    assert_eq!((view.connected, view.connects_total), (true, 1));
+    assert!(view.clock.estimate().abs() < HOUR / 2, "{:?}", view.clock);
+    wired.stop().await;
+}
+
+/// The address has moved, and the old server still serves its dump. It is reached again twice, and left later each time.
+#[tokio::test(start_paused = true)]
+async fn a_source_whose_address_leads_to_a_server_with_more_is_left() {
+    let mut wired = Wired::start();
+    let mut dump = wired.dump().await;
+    let more = format!("{}-2", gtid(1));
+    for count in [2, 4, 8] {
+        let looks = async {
+            // One that came for a dump would ask for more than a look does.
+            for _ in 0..count {
+                wired.look(OTHER, &more).await;
+            }
+        };
+        tokio::select! {
+            () = looks => {}
+            () = beat(&mut dump) => {}
+        }
+        dump = wired.connection().await;
+        let error = wired.status.view().last_error.expect("a reason");
+        assert!(error.contains(OTHER) && error.contains(&gtid(2).to_string()), "{error}");
+        dump.executed = gtid(1).to_string();
+        dump.accept_login().await;
+        dump.accept_dump("CRC32").await;
+        dump.event(format_description().raw()).await;
+    }
     wired.stop().await;
 }
 
