@@ -83,12 +83,15 @@ $(RELEASE_PROGRAMS)/installed: config/release/requirements.txt
 # Tests hand servers on to later ones; for each test its own, run `cargo test` or set this to nothing.
 TEST_TIMES := target/test-times
 REUSE_SERVERS ?= $(abspath target/test-servers)
-# Runs tests, and reports on them whatever the outcome.
+CARGO_TEST = cargo test --config 'target."cfg(all())".runner = "$(abspath tests/timed)"' --workspace --no-fail-fast
+# Runs the tests $(1), with the tests $(2) beside them at the lowest priority, and reports on all whatever the outcome.
 define RUN_TESTS
-@rm -f $(TEST_TIMES) $(REUSE_SERVERS)
-@export CSA_TEST_TIMES=$(abspath $(TEST_TIMES)) $(if $(REUSE_SERVERS),CSA_REUSE_SERVERS=$(REUSE_SERVERS)); cargo test \
-	--config 'target."cfg(all())".runner = "$(abspath tests/timed)"' --workspace --no-fail-fast $(1); \
-	status=$$?; tests/timed --report 10 $(TEST_TIMES); exit $$status
+@rm -f $(TEST_TIMES)* $(REUSE_SERVERS)
+@export CSA_TEST_TIMES=$(abspath $(TEST_TIMES)) $(if $(REUSE_SERVERS),CSA_REUSE_SERVERS=$(REUSE_SERVERS)); \
+	$(if $(2),CSA_TEST_TIMES=$$CSA_TEST_TIMES.beside nice -n 19 $(CARGO_TEST) $(2) >$(TEST_TIMES).log 2>&1 & beside=$$!;) \
+	$(CARGO_TEST) $(1); status=$$?; \
+	$(if $(2),wait $$beside || status=$$?; cat $(TEST_TIMES).log; cat $(TEST_TIMES).beside >>$(TEST_TIMES);) \
+	tests/timed --report 10 $(TEST_TIMES); exit $$status
 endef
 
 test: sandbox versions
@@ -105,10 +108,12 @@ test-deployments: sandbox versions tools gateway
 	cargo build --workspace --bins --tests
 	$(call RUN_TESTS,--test e2e -- --test-threads=$(TEST_THREADS) deployments::)
 
-# All three in one run, which CI makes: in turn, each would end with long tests that leave a processor idle.
+# All of these, for CI. In turn, each would end with long tests that leave a processor idle. What the tests with servers leave
+# of the processors is for the simulations, which have no servers and no clocks to wait for.
 test-all: sandbox versions tools gateway
 	cargo build --workspace --bins --tests
-	$(call RUN_TESTS,--tests -- --include-ignored --test-threads=$(TEST_THREADS))
+	$(call RUN_TESTS,--lib --bins --test e2e --test chaos --test power -- --include-ignored --test-threads=$(TEST_THREADS),\
+		--test sim -- --include-ignored)
 
 # Repeats suites on a busy machine, to find tests that fail by chance. `SUITES` are options of `cargo test`:
 # `make test-repeat N=20 SUITES='--test e2e -- --include-ignored fencing'`.
