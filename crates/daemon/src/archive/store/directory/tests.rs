@@ -28,7 +28,7 @@ async fn a_directory_that_is_missing_is_away_until_it_is_there() {
     let path = directory.display().to_string();
     assert!(said.contains(&path) && said.contains("is the directory mounted"), "{said}");
     assert!(!said.contains("Generic"), "{said}");
-    let mut writer = archive.history("one").writer("file");
+    let mut writer = archive.history("one").writer("file", 0);
     assert!(writer.write_all(b"x").await.is_err() || writer.shutdown().await.is_err());
     assert!(!place.path().join("mount").exists(), "nothing is created in the place of a mount");
     std::fs::create_dir_all(&directory).expect("created");
