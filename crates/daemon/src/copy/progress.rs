@@ -32,40 +32,27 @@ pub(crate) struct MovingTable {
     pub(crate) rows_estimated: u64,
 }
 
-/// The steps of a copy.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum CopyStep {
-    /// It waits for a moment in which the source commits nothing.
-    #[default]
-    Snapshot,
-    /// It makes schemas and tables.
-    Tables,
-    /// It copies rows, and adds indexes to tables whose rows are there.
-    Rows,
-    /// It compares all rows with those of the snapshot.
-    Comparison,
-    /// It adds foreign keys, then functions, views, triggers and events.
-    Programs,
-    /// The channel runs while rows of tables that are copied again are left.
-    RowsLeft,
-    /// The channel applies what changed while rows were copied in chunks.
-    Changes,
-    /// Unique keys and foreign keys are added to tables that were copied in chunks.
-    Keys,
-}
-
-impl CopyStep {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Snapshot => "snapshot",
-            Self::Tables => "tables",
-            Self::Rows => "rows",
-            Self::Comparison => "comparison",
-            Self::Programs => "programs",
-            Self::RowsLeft => "rows_left",
-            Self::Changes => "changes",
-            Self::Keys => "keys",
-        }
+named! {
+    /// The steps of a copy.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub(crate) enum CopyStep {
+        /// It waits for a moment in which the source commits nothing.
+        #[default]
+        Snapshot = "snapshot",
+        /// It makes schemas and tables.
+        Tables = "tables",
+        /// It copies rows, and adds indexes to tables whose rows are there.
+        Rows = "rows",
+        /// It compares all rows with those of the snapshot.
+        Comparison = "comparison",
+        /// It adds foreign keys, then functions, views, triggers and events.
+        Programs = "programs",
+        /// The channel runs while rows of tables that are copied again are left.
+        RowsLeft = "rows_left",
+        /// The channel applies what changed while rows were copied in chunks.
+        Changes = "changes",
+        /// Unique keys and foreign keys are added to tables that were copied in chunks.
+        Keys = "keys",
     }
 }
 

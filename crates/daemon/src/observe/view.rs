@@ -54,67 +54,36 @@ pub(crate) struct DaemonView {
     pub(crate) peers: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ChannelState {
-    #[default]
-    Starting,
-    WaitingForSource,
-    WaitingForTarget,
-    /// The archive of a channel without a target can't be written.
-    WaitingForArchive,
-    /// Another session on the target has a lock that the next transaction needs.
-    WaitingForLock,
-    /// Nothing more can be received before there is room for it on the disk or in the relay store.
-    WaitingForSpace,
-    /// The next transaction is not yet due.
-    WaitingForDelay,
-    /// Another daemon has the channel.
-    Standby,
-    Running,
-    Paused,
-    Stopped,
-    Failed,
-    /// A client's word for the state of a daemon of a later version. No daemon is in it.
-    #[serde(skip_deserializing)]
-    Unknown,
+named! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub(crate) enum ChannelState {
+        #[default]
+        Starting = "starting",
+        WaitingForSource = "waiting_for_source",
+        WaitingForTarget = "waiting_for_target",
+        /// The archive of a channel without a target can't be written.
+        WaitingForArchive = "waiting_for_archive",
+        /// Another session on the target has a lock that the next transaction needs.
+        WaitingForLock = "waiting_for_lock",
+        /// Nothing more can be received before there is room for it on the disk or in the relay store.
+        WaitingForSpace = "waiting_for_space",
+        /// The next transaction is not yet due.
+        WaitingForDelay = "waiting_for_delay",
+        /// Another daemon has the channel.
+        Standby = "standby",
+        Running = "running",
+        Paused = "paused",
+        Stopped = "stopped",
+        Failed = "failed",
+        ;
+        /// A client's word for the state of a daemon of a later version. No daemon is in it.
+        #[serde(skip_deserializing)]
+        Unknown = "unknown",
+    }
 }
 
 impl ChannelState {
-    /// All that this version has.
-    pub(crate) const ALL: [Self; 12] = [
-        Self::Starting,
-        Self::WaitingForSource,
-        Self::WaitingForTarget,
-        Self::WaitingForArchive,
-        Self::WaitingForLock,
-        Self::WaitingForSpace,
-        Self::WaitingForDelay,
-        Self::Standby,
-        Self::Running,
-        Self::Paused,
-        Self::Stopped,
-        Self::Failed,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::WaitingForSource => "waiting_for_source",
-            Self::WaitingForTarget => "waiting_for_target",
-            Self::WaitingForArchive => "waiting_for_archive",
-            Self::WaitingForLock => "waiting_for_lock",
-            Self::WaitingForSpace => "waiting_for_space",
-            Self::WaitingForDelay => "waiting_for_delay",
-            Self::Standby => "standby",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-        }
-    }
-
     pub(crate) fn named(name: &str) -> Self {
         Self::ALL.into_iter().find(|state| state.name() == name).unwrap_or(Self::Unknown)
     }
