@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::observe::view::MovingTableView;
+
 /// The progress of a copy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct CopyProgress {
@@ -10,7 +12,7 @@ pub(crate) struct CopyProgress {
     pub(crate) tables: usize,
     pub(crate) tables_done: usize,
     /// The tables of which rows are copied now.
-    pub(crate) moving: Vec<MovingTable>,
+    pub(crate) moving: Vec<MovingTableView>,
     pub(crate) rows: u64,
     /// Those of them that an interrupted copy had copied before.
     pub(crate) rows_before: u64,
@@ -21,15 +23,6 @@ pub(crate) struct CopyProgress {
     pub(crate) elapsed: Duration,
     /// The pause or the limit that holds it back, in words.
     pub(crate) held: Option<String>,
-}
-
-/// A table of which rows are copied.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct MovingTable {
-    pub(crate) name: String,
-    pub(crate) rows: u64,
-    /// The source's guess.
-    pub(crate) rows_estimated: u64,
 }
 
 named! {
@@ -57,11 +50,6 @@ named! {
 }
 
 impl CopyProgress {
-    /// Returns the copied share of all rows, as far as they were counted; from 0 to 1.
-    pub(crate) fn share(&self) -> f64 {
-        share(self.rows, self.rows_estimated)
-    }
-
     /// Returns the rows per second, and the seconds that are left; `None` over a time in which a rate would be noise.
     pub(crate) fn rate(&self) -> Option<(f64, f64)> {
         let seconds = self.elapsed.as_secs_f64();
@@ -72,17 +60,6 @@ impl CopyProgress {
         let rate = copied as f64 / seconds;
         Some((rate, self.rows_estimated.saturating_sub(self.rows) as f64 / rate))
     }
-}
-
-impl MovingTable {
-    /// See [`CopyProgress::share`].
-    pub(crate) fn share(&self) -> f64 {
-        share(self.rows, self.rows_estimated)
-    }
-}
-
-fn share(rows: u64, estimated: u64) -> f64 {
-    rows as f64 / estimated.max(rows).max(1) as f64
 }
 
 impl fmt::Display for CopyProgress {
@@ -116,7 +93,7 @@ impl fmt::Display for CopyProgress {
         }
         write!(formatter, "{tables_done}/{tables} tables, ")?;
         if let Some(table) = moving.first() {
-            write!(formatter, "{}: ", table.name)?;
+            write!(formatter, "{}: ", table.table)?;
         }
         write!(formatter, "{rows} of about {rows_estimated} rows")?;
         if let Some((rate, left)) = self.rate() {
