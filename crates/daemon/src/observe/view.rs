@@ -111,7 +111,6 @@ pub(crate) struct ChannelView {
     #[serde(skip)]
     pub(crate) is_joining: bool,
     /// The time until the daemon tries again on its own; absent while it waits for no attempt.
-    #[serde(default)]
     pub(crate) next_attempt_seconds: Option<f64>,
     /// Times that the daemon tried again on its own after the channel had failed.
     #[serde(default)]
@@ -137,20 +136,16 @@ pub(crate) struct ChannelView {
     #[serde(default)]
     pub(crate) start: Vec<StartStepView>,
     /// Absent unless the channel begins with a copy at the moment.
-    #[serde(default)]
     pub(crate) copy: Option<CopyView>,
     /// Absent unless a copy was made since the daemon started.
-    #[serde(default)]
     pub(crate) copy_check: Option<CopyCheckView>,
     /// Absent without an archive.
-    #[serde(default)]
     pub(crate) archive: Option<ArchiveView>,
     /// How long the steps took since the daemon started.
     #[serde(default)]
     pub(crate) durations: StepsView,
     pub(crate) settings: SettingsView,
     /// Absent without limits, and while nothing is applied.
-    #[serde(default)]
     pub(crate) throttle_by: Option<ThrottleByView>,
     pub(crate) connection: ConnectionView,
     pub(crate) relay: RelayView,
@@ -158,10 +153,8 @@ pub(crate) struct ChannelView {
     pub(crate) event_memory: EventMemoryView,
     pub(crate) last_error: Option<ErrorView>,
     /// Absent unless the channel's events have a receiver.
-    #[serde(default)]
     pub(crate) notify: Option<NotifyView>,
     /// Absent unless the daemon compares both servers on its own.
-    #[serde(default)]
     pub(crate) verify: Option<VerifyView>,
 }
 
