@@ -215,12 +215,14 @@ fn dedup(tables: &mut Vec<TableUse>, distinct: &mut usize) {
     }
 }
 
-pub(crate) fn table_id(body: &[u8]) -> u64 {
+/// Returns the number of the table with which a table map or a rows event begins.
+#[must_use]
+pub fn table_id(body: &[u8]) -> u64 {
     let id = body.get(..TableMap::ID_LEN).unwrap_or_default();
     id.iter().rev().fold(0, |id, &byte| id << 8 | u64::from(byte))
 }
 
-fn malformed(what: &'static str) -> EventError {
+pub(crate) fn malformed(what: &'static str) -> EventError {
     EventError::Malformed {
         event: "rows",
         source: csa_provider::binlog::Malformed { what, offset: 0 },

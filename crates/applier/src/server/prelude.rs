@@ -54,7 +54,7 @@ pub const UNHURRIED: &str = "/*+ MAX_EXECUTION_TIME(60000) */";
 #[must_use]
 pub fn prelude(vendor: Vendor, purpose: Purpose) -> Vec<String> {
     let mut assignments = String::new();
-    let all = COMMON.iter().chain(settings_of(purpose)).chain(limit_of_time(purpose));
+    let all = COMMON.iter().chain(settings_of(purpose));
     for (on, name, value) in all.filter(|(on, ..)| on.has(vendor)) {
         let separator = if assignments.is_empty() { "SET SESSION " } else { ", " };
         // Writing to a String can't fail.
@@ -164,6 +164,10 @@ const APPLY: &[Setting] = &[
     (On::MySql8, "information_schema_stats_expiry", "0"),
     // Where the source's cascades are not logged, InnoDB has made them, and fires no trigger.
     (On::Since("90700"), "enable_cascade_triggers", "0"),
+    // MySQL's limit would also end functions that wait, as GET_LOCK and WAIT_FOR_EXECUTED_GTID_SET do, in a SELECT
+    // (3024).
+    (On::MySql, "max_execution_time", "0"),
+    (On::MariaDb, "max_statement_time", "0"),
 ];
 
 const COMPARE: &[Setting] = &[
@@ -176,6 +180,8 @@ const COMPARE: &[Setting] = &[
     (On::All, "sql_quote_show_create", "1"),
     // A value that is sorted by less than the whole of it is out of order.
     (On::All, "max_sort_length", "8388608"),
+    (On::MySql, "max_execution_time", "0"),
+    (On::MariaDb, "max_statement_time", "0"),
 ];
 
 const INSPECT: &[Setting] = &[
@@ -185,6 +191,9 @@ const INSPECT: &[Setting] = &[
     (On::All, "lock_wait_timeout", "5"),
     // Numbers of rows may be old, and are cheaper so.
     (On::MySql8, "information_schema_stats_expiry", "86400"),
+    // MySQL counts milliseconds, and MariaDB seconds.
+    (On::MySql, "max_execution_time", "30000"),
+    (On::MariaDb, "max_statement_time", "30"),
 ];
 
 const ASK: &[Setting] = &[
@@ -192,24 +201,10 @@ const ASK: &[Setting] = &[
     // Between two questions the session waits.
     (On::All, "wait_timeout", "3600"),
     (On::All, "lock_wait_timeout", "5"),
+    // The server ends what nobody waits for any more.
+    (On::MySql, "max_execution_time", "5000"),
+    (On::MariaDb, "max_statement_time", "5"),
 ];
-
-/// Returns the limit on the time of a statement, which the two vendors count in different units. MySQL's also
-/// ends functions that wait, as GET_LOCK and WAIT_FOR_EXECUTED_GTID_SET do, in a SELECT (3024).
-const fn limit_of_time(purpose: Purpose) -> &'static [Setting] {
-    match purpose {
-        Purpose::Apply | Purpose::Compare => {
-            &[(On::MySql, "max_execution_time", "0"), (On::MariaDb, "max_statement_time", "0")]
-        }
-        Purpose::Inspect => {
-            &[(On::MySql, "max_execution_time", "30000"), (On::MariaDb, "max_statement_time", "30")]
-        }
-        // The server ends what nobody waits for any more.
-        Purpose::Ask => {
-            &[(On::MySql, "max_execution_time", "5000"), (On::MariaDb, "max_statement_time", "5")]
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

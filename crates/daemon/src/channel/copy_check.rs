@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tracing::{Instrument as _, error, info, warn};
 
-use super::copy_watch::shown;
+use super::copy_watch::{CopyWatch, shown};
 use super::watch::Watch;
 use crate::config::ChannelSettings;
 use crate::observe::view::CopyCheckView;
@@ -28,7 +28,7 @@ impl CopyCheck {
     /// Compares the copied tables from now on, if `copy.verify` is set, in place of an earlier comparison.
     pub(super) fn begin(&mut self, settings: &Arc<ChannelSettings>, watch: &Watch, scope: Scope) {
         if !settings.copy.verify {
-            watch.copied_unchecked(&scope);
+            watch.with_copy(|copy| copy.copied_unchecked(&scope));
             return;
         }
         let comparison = Comparison::begin(settings, watch);
@@ -54,18 +54,20 @@ impl Comparison {
             "the comparison was interrupted; csa-daemon verify --channel {} compares both",
             settings.name
         );
-        Self { watch: watch.clone(), number: watch.copy_check_begins(), unfinished }
+        let number = watch.with_copy(CopyWatch::check_begins);
+        Self { watch: watch.clone(), number, unfinished }
     }
 
     fn ends(&self, check: CopyCheckView) {
-        self.watch.copy_check_ends(self.number, check);
+        self.watch.with_copy(|copy| copy.check_ends(self.number, check));
     }
 }
 
 impl Drop for Comparison {
     fn drop(&mut self) {
-        if self.watch.copy_check_given_up(self.number, &self.unfinished) {
-            warn!("the copy was not compared with the source: {}", self.unfinished);
+        let (number, unfinished) = (self.number, &self.unfinished);
+        if self.watch.with_copy(|copy| copy.check_given_up(number, unfinished)) {
+            warn!("the copy was not compared with the source: {unfinished}");
         }
     }
 }
@@ -74,7 +76,8 @@ async fn compare(settings: Arc<ChannelSettings>, comparison: Comparison, scope: 
     let channel = settings.name.as_str();
     let rate = settings.copy.rows_per_second;
     let source = source_servers(&settings.source);
-    let known = comparison.watch.copy_differing();
+    let differing = |copy: &mut CopyWatch| copy.check().map(|check| check.differing.clone());
+    let known = comparison.watch.with_copy(differing).unwrap_or_default();
     let options = VerifyOptions {
         scope: with_differing(scope, &known),
         max_rate: (rate > 0).then_some(rate.into()),

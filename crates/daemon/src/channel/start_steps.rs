@@ -5,39 +5,26 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A step of a start, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum StartStep {
-    /// Connecting to the target, and checking it.
-    Target,
-    /// Finding what the relay store holds.
-    Position,
-    /// Connecting to the source, and checking it and the position.
-    Source,
-    /// Taking the channel on the target.
-    Claim,
-    /// Opening the relay store, unless it was open.
-    RelayStore,
-    /// Until the first transaction was read that the target does not have: the source may have none.
-    FirstTransaction,
-    /// Reading its tables' definitions and all foreign keys from the target.
-    Definitions,
-    /// It lasts until everything up to the first group is committed.
-    FirstGroup,
-}
-
-impl StartStep {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Target => "target",
-            Self::Position => "position",
-            Self::Source => "source",
-            Self::Claim => "claim",
-            Self::RelayStore => "relay_store",
-            Self::FirstTransaction => "first_transaction",
-            Self::Definitions => "definitions",
-            Self::FirstGroup => "first_group",
-        }
+named! {
+    /// A step of a start, in order.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub(super) enum StartStep {
+        /// Connecting to the target, and checking it.
+        Target = "target",
+        /// Finding what the relay store holds.
+        Position = "position",
+        /// Connecting to the source, and checking it and the position.
+        Source = "source",
+        /// Taking the channel on the target.
+        Claim = "claim",
+        /// Opening the relay store, unless it was open.
+        RelayStore = "relay_store",
+        /// Until the first transaction was read that the target does not have: the source may have none.
+        FirstTransaction = "first_transaction",
+        /// Reading its tables' definitions and all foreign keys from the target.
+        Definitions = "definitions",
+        /// It lasts until everything up to the first group is committed.
+        FirstGroup = "first_group",
     }
 }
 

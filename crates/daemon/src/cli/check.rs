@@ -90,21 +90,10 @@ async fn look(
         arguments.source_password_file.as_deref(),
     )?;
     let options = CheckOptions {
-        channel: settings.name.clone(),
+        channel: settings,
         source: source_servers(&settings.source),
         source_reader: reader.map(|source| source_servers(&source)),
-        server_id: settings.source.server_id,
-        discovers: settings.source.group.is_some(),
-        semi_sync: settings.source.semi_sync,
-        target: (!settings.archives_only()).then(|| (*settings.target).clone()),
-        start_from: settings.start_from.clone(),
-        copies_first: settings.copies_first,
-        worker_count: settings.declared.worker_count,
-        replicate_accounts: settings.filters.accounts,
         profiles,
-        relay_directory: settings.relay.directory.clone(),
-        relay_space_limit: settings.relay.space_limit,
-        relay_min_free_disk: settings.relay.min_free_disk,
     };
     let selection = Replicated::new(&settings.filters);
     let mut report = crate::servers::check(&options, &selection).await;

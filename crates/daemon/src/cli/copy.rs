@@ -15,10 +15,11 @@ use crate::channel::forget_comparisons;
 use crate::cli::arguments::CopyArguments;
 use crate::config::{ChannelSettings, Config};
 use crate::copy::{
-    Cancelled, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, MovingTable, Pace,
-    PlannedCopy, PlannedTable, sources,
+    Cancelled, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, Pace, PlannedCopy,
+    PlannedTable, sources,
 };
 use crate::host::{Failure, runtime};
+use crate::observe::view::MovingTableView;
 use crate::verify::{Replicated, abandoned_ended};
 
 /// Copies one channel, or all of the configuration one after the other.
@@ -199,9 +200,12 @@ fn lines(progress: &CopyProgress) -> Vec<String> {
     if progress.step != CopyStep::Rows {
         return vec![progress.to_string()];
     }
-    let tables = progress.moving.iter().map(|table| {
-        let MovingTable { name, rows, rows_estimated } = table;
-        format!("  {} {name}: {rows} of about {rows_estimated} rows", bar(table.share()))
+    // There may be more rows than the source guesses.
+    let bar = |rows: u64, estimated: u64| bar(rows as f64 / estimated.max(rows).max(1) as f64);
+    let tables = progress.moving.iter().map(|moving| {
+        let MovingTableView { table, rows, rows_estimated } = moving;
+        format!("  {} {table}: {rows} of about {rows_estimated} rows", bar(*rows, *rows_estimated))
     });
-    std::iter::once(format!("{} {progress}", bar(progress.share()))).chain(tables).collect()
+    let all = format!("{} {progress}", bar(progress.rows, progress.rows_estimated));
+    std::iter::once(all).chain(tables).collect()
 }

@@ -1,5 +1,7 @@
 //! Channels chosen by a name, a pattern, or all of them. Pure.
 
+use csa_scheduler::filter::is_like;
+
 /// `*` stands for any characters, also none, and `?` for one; case counts. No channel's name has
 /// either.
 pub(super) fn is_pattern(text: &str) -> bool {
@@ -8,29 +10,16 @@ pub(super) fn is_pattern(text: &str) -> bool {
 
 /// Returns true if all of `name` matches.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), name.chars().collect());
-    let (mut at, mut read) = (0, 0);
-    // After the last `*`, and as much of the name as that stands for so far.
-    let mut star: Option<(usize, usize)> = None;
-    while read < name.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                star = Some((at + 1, read));
-                at += 1;
-            }
-            Some(&one) if one == '?' || one == name[read] => {
-                at += 1;
-                read += 1;
-            }
-            _ => {
-                let Some((after, upto)) = star else { return false };
-                star = Some((after, upto + 1));
-                (at, read) = (after, upto + 1);
-            }
+    let mut like = String::new();
+    for letter in pattern.chars() {
+        match letter {
+            '*' => like.push('%'),
+            '?' => like.push('_'),
+            // `LIKE` has special letters of its own.
+            _ => like.extend(['\\', letter]),
         }
     }
-    pattern[at..].iter().all(|&rest| rest == '*')
+    is_like(&like, name)
 }
 
 /// Returns the names that match, in their order.

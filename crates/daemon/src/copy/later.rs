@@ -26,10 +26,8 @@ pub(crate) struct Later {
     #[serde(default)]
     pub(super) absent: Vec<(String, String)>,
     /// The first and the last integer of the key, where only rows between them are copied again.
-    #[serde(default)]
     pub(super) integers: Option<(i128, i128)>,
     /// The channel's `replicate_*` when its first copy began; none in the note of an earlier version.
-    #[serde(default)]
     pub(super) rules: Option<String>,
 }
 

@@ -49,7 +49,7 @@ pub(crate) use options::{CopyObserver, CopyOptions, CopySummary};
 use options::{check_gtids, connect_source};
 pub(crate) use pace::Pace;
 use plan::Plan;
-pub(crate) use progress::{CopyProgress, CopyStep, MovingTable};
+pub(crate) use progress::{CopyProgress, CopyStep};
 use writer::TargetWriter;
 
 use crate::verify::{Scope, TableName, TableSelection, VerifySession};

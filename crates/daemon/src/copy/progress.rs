@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::observe::view::MovingTableView;
+
 /// The progress of a copy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct CopyProgress {
@@ -10,7 +12,7 @@ pub(crate) struct CopyProgress {
     pub(crate) tables: usize,
     pub(crate) tables_done: usize,
     /// The tables of which rows are copied now.
-    pub(crate) moving: Vec<MovingTable>,
+    pub(crate) moving: Vec<MovingTableView>,
     pub(crate) rows: u64,
     /// Those of them that an interrupted copy had copied before.
     pub(crate) rows_before: u64,
@@ -23,58 +25,31 @@ pub(crate) struct CopyProgress {
     pub(crate) held: Option<String>,
 }
 
-/// A table of which rows are copied.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct MovingTable {
-    pub(crate) name: String,
-    pub(crate) rows: u64,
-    /// The source's guess.
-    pub(crate) rows_estimated: u64,
-}
-
-/// The steps of a copy.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum CopyStep {
-    /// It waits for a moment in which the source commits nothing.
-    #[default]
-    Snapshot,
-    /// It makes schemas and tables.
-    Tables,
-    /// It copies rows, and adds indexes to tables whose rows are there.
-    Rows,
-    /// It compares all rows with those of the snapshot.
-    Comparison,
-    /// It adds foreign keys, then functions, views, triggers and events.
-    Programs,
-    /// The channel runs while rows of tables that are copied again are left.
-    RowsLeft,
-    /// The channel applies what changed while rows were copied in chunks.
-    Changes,
-    /// Unique keys and foreign keys are added to tables that were copied in chunks.
-    Keys,
-}
-
-impl CopyStep {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Snapshot => "snapshot",
-            Self::Tables => "tables",
-            Self::Rows => "rows",
-            Self::Comparison => "comparison",
-            Self::Programs => "programs",
-            Self::RowsLeft => "rows_left",
-            Self::Changes => "changes",
-            Self::Keys => "keys",
-        }
+named! {
+    /// The steps of a copy.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub(crate) enum CopyStep {
+        /// It waits for a moment in which the source commits nothing.
+        #[default]
+        Snapshot = "snapshot",
+        /// It makes schemas and tables.
+        Tables = "tables",
+        /// It copies rows, and adds indexes to tables whose rows are there.
+        Rows = "rows",
+        /// It compares all rows with those of the snapshot.
+        Comparison = "comparison",
+        /// It adds foreign keys, then functions, views, triggers and events.
+        Programs = "programs",
+        /// The channel runs while rows of tables that are copied again are left.
+        RowsLeft = "rows_left",
+        /// The channel applies what changed while rows were copied in chunks.
+        Changes = "changes",
+        /// Unique keys and foreign keys are added to tables that were copied in chunks.
+        Keys = "keys",
     }
 }
 
 impl CopyProgress {
-    /// Returns the copied share of all rows, as far as they were counted; from 0 to 1.
-    pub(crate) fn share(&self) -> f64 {
-        share(self.rows, self.rows_estimated)
-    }
-
     /// Returns the rows per second, and the seconds that are left; `None` over a time in which a rate would be noise.
     pub(crate) fn rate(&self) -> Option<(f64, f64)> {
         let seconds = self.elapsed.as_secs_f64();
@@ -85,17 +60,6 @@ impl CopyProgress {
         let rate = copied as f64 / seconds;
         Some((rate, self.rows_estimated.saturating_sub(self.rows) as f64 / rate))
     }
-}
-
-impl MovingTable {
-    /// See [`CopyProgress::share`].
-    pub(crate) fn share(&self) -> f64 {
-        share(self.rows, self.rows_estimated)
-    }
-}
-
-fn share(rows: u64, estimated: u64) -> f64 {
-    rows as f64 / estimated.max(rows).max(1) as f64
 }
 
 impl fmt::Display for CopyProgress {
@@ -129,7 +93,7 @@ impl fmt::Display for CopyProgress {
         }
         write!(formatter, "{tables_done}/{tables} tables, ")?;
         if let Some(table) = moving.first() {
-            write!(formatter, "{}: ", table.name)?;
+            write!(formatter, "{}: ", table.table)?;
         }
         write!(formatter, "{rows} of about {rows_estimated} rows")?;
         if let Some((rate, left)) = self.rate() {

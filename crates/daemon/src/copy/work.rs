@@ -13,9 +13,9 @@ use super::error::{CopyError, Result};
 use super::options::CopyOptions;
 use super::pace::Pace;
 use super::plan::parts;
-use super::progress::MovingTable;
 use super::ranges::left;
 use super::rows::{Part, TableRows};
+use crate::observe::view::MovingTableView;
 use crate::verify::{Estimate, TableName, VerifySession};
 
 /// A part, with its table's place in the list.
@@ -108,10 +108,10 @@ impl Work {
     }
 
     /// Returns the tables of which rows are copied now.
-    pub(super) fn moving(&self) -> Vec<MovingTable> {
+    pub(super) fn moving(&self) -> Vec<MovingTableView> {
         let is_moving = |table: &&CopiedTable| table.lanes.load(Ordering::Relaxed) > 0;
-        let moving = self.tables.iter().filter(is_moving).map(|table| MovingTable {
-            name: table.name.to_string(),
+        let moving = self.tables.iter().filter(is_moving).map(|table| MovingTableView {
+            table: table.name.to_string(),
             rows: table.rows_copied.load(Ordering::Relaxed),
             rows_estimated: table.estimate.rows,
         });

@@ -117,10 +117,8 @@ pub(crate) struct Journal {
     pub(crate) servers: [String; 2],
     /// The seconds since the start of the server that the applications move to, at the begin. `None` where an earlier
     /// version wrote the journal.
-    #[serde(default)]
     pub(crate) uptime: Option<u64>,
     /// The time of that start by the server's own clock, in seconds since the epoch; `None` as above.
-    #[serde(default)]
     pub(crate) start: Option<i64>,
 }
 

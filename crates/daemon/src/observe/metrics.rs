@@ -1,5 +1,5 @@
 //! Prometheus metrics, made from the same views as `/status`, so that the two never disagree. A metric
-//! is a line in `gauges`, `counters` or `histograms`, and its value a field of [`ChannelView`].
+//! is a line in a table, as `gauges`, `counters` or `histograms`, and its value a field of [`ChannelView`].
 
 mod archive;
 mod copy;
@@ -17,6 +17,38 @@ use csa_applier::SessionState;
 use crate::observe::view::{ChannelState, ChannelView, LastReload};
 
 type Result<T> = std::result::Result<T, prometheus::Error>;
+
+/// The name of a gauge, its meaning, and a channel's value, which may be absent.
+type Row = (&'static str, &'static str, fn(&ChannelView) -> Option<f64>);
+
+const ROWS: [Row; 5] = [
+    (
+        "csa_lag_seconds",
+        "Now minus the source's commit time of the oldest transaction not yet committed on \
+         the target, or not yet archived without one; absent while the source can't be reached and nothing is pending.",
+        |view| view.lag_seconds,
+    ),
+    ("csa_desired_delay_seconds", "Intended delay of the target.", |view| {
+        view.has_target().then_some(view.applier.desired_delay)
+    }),
+    (
+        "csa_drain_seconds",
+        "Time to drain the backlog at the rates of the last seconds; absent while it does not \
+         shrink.",
+        |view| view.seconds_to_drain,
+    ),
+    (
+        "csa_applier_lock_wait_seconds",
+        "Time for which the channel has waited for a lock of another session on the target; 0 \
+         while it waits for none.",
+        |view| Some(view.applier.lock_wait.as_ref().map_or(0, |wait| wait.seconds) as f64),
+    ),
+    (
+        "csa_channel_next_attempt_seconds",
+        "Time until the daemon tries again on its own; absent while it waits for no attempt.",
+        |view| view.next_attempt_seconds,
+    ),
+];
 
 /// The registry of one scrape.
 struct Scrape {
@@ -41,91 +73,27 @@ impl Scrape {
     fn describe(&self, channels: &[ChannelView]) -> Result<()> {
         let build = self.gauge("csa_build_info", "Always 1.", &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let lag: GaugeVec = self.register(GenericGaugeVec::new(
-            Opts::new(
-                "csa_lag_seconds",
-                "Now minus the source's commit time of the oldest transaction not yet committed on \
-                 the target, or not yet archived without one; absent while the source can't be reached and nothing is pending.",
-            ),
-            &["channel"],
-        )?)?;
-        let state = self.gauge(
-            "csa_channel_state",
-            "1 for the state a channel is in.",
-            &["channel", "state"],
-        )?;
-        let workers = self.gauge(
-            "csa_applier_workers",
-            "Workers with a group, by state.",
-            &["channel", "state"],
-        )?;
-        let delay: GaugeVec = self.register(GenericGaugeVec::new(
-            Opts::new("csa_desired_delay_seconds", "Intended delay of the target."),
-            &["channel"],
-        )?)?;
-        let drain: GaugeVec = self.register(GenericGaugeVec::new(
-            Opts::new(
-                "csa_drain_seconds",
-                "Time to drain the backlog at the rates of the last seconds; absent while it does not \
-                 shrink.",
-            ),
-            &["channel"],
-        )?)?;
-        let lock: GaugeVec = self.register(GenericGaugeVec::new(
-            Opts::new(
-                "csa_applier_lock_wait_seconds",
-                "Time for which the channel has waited for a lock of another session on the target; 0 \
-                 while it waits for none.",
-            ),
-            &["channel"],
-        )?)?;
-        let next: GaugeVec = self.register(GenericGaugeVec::new(
-            Opts::new(
-                "csa_channel_next_attempt_seconds",
-                "Time until the daemon tries again on its own; absent while it waits for no attempt.",
-            ),
-            &["channel"],
-        )?)?;
-        let start: GaugeVec = self.register(GenericGaugeVec::new(
-            Opts::new("csa_start_seconds", "Duration of a step of the channel's last start."),
-            &["channel", "step"],
-        )?)?;
-        let bottleneck = self.gauge(
-            "csa_bottleneck",
-            "1 for the part that limits the channel.",
-            &["channel", "cause"],
-        )?;
-        for view in channels.iter().filter(|view| view.has_target()) {
-            let channel = view.channel_name.as_str();
-            delay.with_label_values(&[channel]).set(view.applier.desired_delay);
-            let waited = view.applier.lock_wait.as_ref().map_or(0, |wait| wait.seconds);
-            lock.with_label_values(&[channel]).set(waited as f64);
-            for one in SessionState::ALL {
-                let count = view.applier.workers.iter().filter(|w| w.state == one.name()).count();
-                workers.with_label_values(&[channel, one.name()]).set(count as i64);
-            }
-        }
-        for view in channels {
-            let channel = view.channel_name.as_str();
-            if let Some(seconds) = view.seconds_to_drain {
-                drain.with_label_values(&[channel]).set(seconds);
-            }
-            if let Some(seconds) = view.next_attempt_seconds {
-                next.with_label_values(&[channel]).set(seconds);
-            }
-            for step in &view.start {
-                start.with_label_values(&[channel, &step.step]).set(step.seconds);
-            }
-            if !view.bottleneck.cause.is_empty() {
-                bottleneck.with_label_values(&[channel, &view.bottleneck.cause]).set(1);
-            }
-            if let Some(seconds) = view.lag_seconds {
-                lag.with_label_values(&[channel]).set(seconds);
-            }
-            for one in ChannelState::ALL {
-                state.with_label_values(&[channel, one.name()]).set(i64::from(one == view.state));
-            }
-        }
+        self.rows(&ROWS, channels)?;
+        let state = ["csa_channel_state", "1 for the state a channel is in.", "state"];
+        self.labelled(state, channels, |view| {
+            ChannelState::ALL.map(|state| (state.name(), f64::from(state == view.state)))
+        })?;
+        let workers = ["csa_applier_workers", "Workers with a group, by state.", "state"];
+        self.labelled(workers, channels, |view| {
+            SessionState::ALL.map(|state| {
+                let workers = view.applier.workers.iter();
+                (state.name(), workers.filter(|worker| worker.state == state.name()).count() as f64)
+            })
+        })?;
+        let help = "Duration of a step of the channel's last start.";
+        self.labelled(["csa_start_seconds", help, "step"], channels, |view| {
+            view.start.iter().map(|step| (step.step.as_str(), step.seconds))
+        })?;
+        let help = "1 for the part that limits the channel.";
+        self.labelled(["csa_bottleneck", help, "cause"], channels, |view| {
+            let cause = view.bottleneck.cause.as_str();
+            (!cause.is_empty()).then_some((cause, 1.0))
+        })?;
         self.throttle(channels)?;
         self.archive(channels)?;
         self.copies(channels)?;
@@ -390,6 +358,37 @@ impl Scrape {
                 self.register(GenericCounterVec::new(Opts::new(name, help), &["channel"])?)?;
             for view in with(name, channels) {
                 counter.with_label_values(&[view.channel_name.as_str()]).inc_by(read(view));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the gauges of these rows.
+    fn rows(&self, rows: &[Row], channels: &[ChannelView]) -> Result<()> {
+        for &(name, help, read) in rows {
+            let gauge: GaugeVec =
+                self.register(GenericGaugeVec::new(Opts::new(name, help), &["channel"])?)?;
+            for view in with(name, channels) {
+                if let Some(value) = read(view) {
+                    gauge.with_label_values(&[view.channel_name.as_str()]).set(value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a gauge that has a second label, to a value for each text of that label.
+    fn labelled<'a, I: IntoIterator<Item = (&'a str, f64)>>(
+        &self,
+        [name, help, label]: [&str; 3],
+        channels: &'a [ChannelView],
+        read: impl Fn(&'a ChannelView) -> I,
+    ) -> Result<()> {
+        let gauge: GaugeVec =
+            self.register(GenericGaugeVec::new(Opts::new(name, help), &["channel", label])?)?;
+        for view in with(name, channels) {
+            for (text, value) in read(view) {
+                gauge.with_label_values(&[view.channel_name.as_str(), text]).set(value);
             }
         }
         Ok(())

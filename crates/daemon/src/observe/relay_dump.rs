@@ -11,6 +11,7 @@ use csa_provider::binlog::{
 };
 use csa_provider::sql_text::{Statement, first_words};
 use csa_relaystore::read::{RelayInspector, RelayedTransaction};
+use csa_scheduler::changes::table_id;
 use csa_scheduler::events::flattened_events;
 use csa_scheduler::key_source::KeySource as _;
 use serde::{Deserialize, Serialize};
@@ -311,9 +312,4 @@ fn operation(event_type: EventType) -> &'static str {
         EventType::DELETE_ROWS | EventType::DELETE_ROWS_V1 => "DELETE",
         _ => "UPDATE",
     }
-}
-
-fn table_id(body: &[u8]) -> u64 {
-    let id = body.get(..TableMap::ID_LEN).unwrap_or_default();
-    id.iter().rev().fold(0, |id, &byte| id << 8 | u64::from(byte))
 }

@@ -54,67 +54,36 @@ pub(crate) struct DaemonView {
     pub(crate) peers: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ChannelState {
-    #[default]
-    Starting,
-    WaitingForSource,
-    WaitingForTarget,
-    /// The archive of a channel without a target can't be written.
-    WaitingForArchive,
-    /// Another session on the target has a lock that the next transaction needs.
-    WaitingForLock,
-    /// Nothing more can be received before there is room for it on the disk or in the relay store.
-    WaitingForSpace,
-    /// The next transaction is not yet due.
-    WaitingForDelay,
-    /// Another daemon has the channel.
-    Standby,
-    Running,
-    Paused,
-    Stopped,
-    Failed,
-    /// A client's word for the state of a daemon of a later version. No daemon is in it.
-    #[serde(skip_deserializing)]
-    Unknown,
+named! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub(crate) enum ChannelState {
+        #[default]
+        Starting = "starting",
+        WaitingForSource = "waiting_for_source",
+        WaitingForTarget = "waiting_for_target",
+        /// The archive of a channel without a target can't be written.
+        WaitingForArchive = "waiting_for_archive",
+        /// Another session on the target has a lock that the next transaction needs.
+        WaitingForLock = "waiting_for_lock",
+        /// Nothing more can be received before there is room for it on the disk or in the relay store.
+        WaitingForSpace = "waiting_for_space",
+        /// The next transaction is not yet due.
+        WaitingForDelay = "waiting_for_delay",
+        /// Another daemon has the channel.
+        Standby = "standby",
+        Running = "running",
+        Paused = "paused",
+        Stopped = "stopped",
+        Failed = "failed",
+        ;
+        /// A client's word for the state of a daemon of a later version. No daemon is in it.
+        #[serde(skip_deserializing)]
+        Unknown = "unknown",
+    }
 }
 
 impl ChannelState {
-    /// All that this version has.
-    pub(crate) const ALL: [Self; 12] = [
-        Self::Starting,
-        Self::WaitingForSource,
-        Self::WaitingForTarget,
-        Self::WaitingForArchive,
-        Self::WaitingForLock,
-        Self::WaitingForSpace,
-        Self::WaitingForDelay,
-        Self::Standby,
-        Self::Running,
-        Self::Paused,
-        Self::Stopped,
-        Self::Failed,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::WaitingForSource => "waiting_for_source",
-            Self::WaitingForTarget => "waiting_for_target",
-            Self::WaitingForArchive => "waiting_for_archive",
-            Self::WaitingForLock => "waiting_for_lock",
-            Self::WaitingForSpace => "waiting_for_space",
-            Self::WaitingForDelay => "waiting_for_delay",
-            Self::Standby => "standby",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-        }
-    }
-
     pub(crate) fn named(name: &str) -> Self {
         Self::ALL.into_iter().find(|state| state.name() == name).unwrap_or(Self::Unknown)
     }
@@ -142,7 +111,6 @@ pub(crate) struct ChannelView {
     #[serde(skip)]
     pub(crate) is_joining: bool,
     /// The time until the daemon tries again on its own; absent while it waits for no attempt.
-    #[serde(default)]
     pub(crate) next_attempt_seconds: Option<f64>,
     /// Times that the daemon tried again on its own after the channel had failed.
     #[serde(default)]
@@ -168,20 +136,16 @@ pub(crate) struct ChannelView {
     #[serde(default)]
     pub(crate) start: Vec<StartStepView>,
     /// Absent unless the channel begins with a copy at the moment.
-    #[serde(default)]
     pub(crate) copy: Option<CopyView>,
     /// Absent unless a copy was made since the daemon started.
-    #[serde(default)]
     pub(crate) copy_check: Option<CopyCheckView>,
     /// Absent without an archive.
-    #[serde(default)]
     pub(crate) archive: Option<ArchiveView>,
     /// How long the steps took since the daemon started.
     #[serde(default)]
     pub(crate) durations: StepsView,
     pub(crate) settings: SettingsView,
     /// Absent without limits, and while nothing is applied.
-    #[serde(default)]
     pub(crate) throttle_by: Option<ThrottleByView>,
     pub(crate) connection: ConnectionView,
     pub(crate) relay: RelayView,
@@ -189,10 +153,8 @@ pub(crate) struct ChannelView {
     pub(crate) event_memory: EventMemoryView,
     pub(crate) last_error: Option<ErrorView>,
     /// Absent unless the channel's events have a receiver.
-    #[serde(default)]
     pub(crate) notify: Option<NotifyView>,
     /// Absent unless the daemon compares both servers on its own.
-    #[serde(default)]
     pub(crate) verify: Option<VerifyView>,
 }
 

@@ -55,14 +55,14 @@ pub(super) async fn channel_state(
     Ok(TargetKnowledge { checkpoint, held_by, was_source, copied_in_part })
 }
 
-pub(super) fn taken(state: &TargetKnowledge, options: &CheckOptions) -> Finding {
+pub(super) fn taken(state: &TargetKnowledge, options: &CheckOptions<'_>) -> Finding {
     const CHECK: &str = "target.channel";
     if state.checkpoint.is_none() && state.held_by.is_none() && state.copied_in_part > 0 {
         let text = format!("a copy of {} tables was begun and not finished", state.copied_in_part);
-        if options.copies_first {
+        if options.channel.copies_first {
             return Finding::warning(CHECK, format!("{text}; the next start makes it again"));
         }
-        let copy = format!("csa-daemon copy --channel {}", options.channel);
+        let copy = format!("csa-daemon copy --channel {}", options.channel.name);
         return Finding::error(CHECK, text).fix(Place::Operator, copy);
     }
     match (&state.held_by, &state.checkpoint) {

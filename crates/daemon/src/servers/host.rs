@@ -23,10 +23,11 @@ struct Space {
 }
 
 /// Checks that the relay store can grow to its limit.
-pub(super) fn disk(options: &CheckOptions) -> Finding {
+pub(super) fn disk(options: &CheckOptions<'_>) -> Finding {
     const CHECK: &str = "host.disk";
-    let directory = existing(&options.relay_directory);
-    if let Err(why) = state_dir::check(&options.relay_directory) {
+    let relay = &options.channel.relay;
+    let directory = existing(&relay.directory);
+    if let Err(why) = state_dir::check(&relay.directory) {
         return Finding::error(CHECK, why)
             .fix(Place::Operator, format!("make {} writable", directory.display()))
             .fix(Place::Configuration, "[daemon] state_dir = another folder");
@@ -41,9 +42,9 @@ pub(super) fn disk(options: &CheckOptions) -> Finding {
     };
     let space = Space {
         free: stat.f_bavail.saturating_mul(stat.f_frsize),
-        used: bytes_in(&options.relay_directory),
-        limit: options.relay_space_limit,
-        min_free: options.relay_min_free_disk,
+        used: bytes_in(&relay.directory),
+        limit: relay.space_limit,
+        min_free: relay.min_free_disk,
     };
     space.finding(CHECK, &directory)
 }

@@ -80,11 +80,15 @@ impl Answering {
 }
 
 /// Runs all checks; `selection` is the channel's `replicate_*`.
-pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection) -> CheckReport {
+pub(crate) async fn check(
+    options: &CheckOptions<'_>,
+    selection: &dyn TableSelection,
+) -> CheckReport {
     let mut found = Vec::new();
+    let target = options.target().map(std::slice::from_ref).unwrap_or_default();
     let (mut source, mut target) = (
         connect(Side::Source, &options.source, &mut found).await,
-        connect(Side::Target, options.target.as_slice(), &mut found).await,
+        connect(Side::Target, target, &mut found).await,
     );
     if let Some(source) = &mut source {
         on_source(source, options, selection, &mut found).await;
@@ -95,10 +99,10 @@ pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection
     let mut state = TargetKnowledge::default();
     if let Some(Answering { session, server }) = &mut target {
         found.extend(target_settings::named_locks(session).await);
-        match channel_state(session, &options.channel).await {
+        match channel_state(session, &options.channel.name).await {
             Ok(read) => {
                 found.push(taken(&read, options));
-                let chosen = options.target.as_ref();
+                let chosen = options.target();
                 found.extend(
                     chosen.and_then(|chosen| logged_again(&server.facts, chosen, read.was_source)),
                 );
@@ -122,7 +126,7 @@ pub(crate) async fn check(options: &CheckOptions, selection: &dyn TableSelection
         session.close().await;
     }
     found.push(host::disk(options));
-    CheckReport { channel: options.channel.clone(), findings: found }
+    CheckReport { channel: options.channel.name.clone(), findings: found }
 }
 
 /// Logs in to all of them, and keeps the first that answers.
@@ -196,7 +200,7 @@ fn unverified(side: Side, check: &'static str, text: &str) -> Finding {
 
 async fn on_source(
     source: &mut Answering,
-    options: &CheckOptions,
+    options: &CheckOptions<'_>,
     selection: &dyn TableSelection,
     found: &mut Vec<Finding>,
 ) {
@@ -210,9 +214,10 @@ async fn on_source(
     } else {
         found.extend(managed::recognised(Side::Source, facts));
     }
-    found.extend(source::requirements(facts, options.server_id, options.discovers));
+    let declared = &options.channel.source;
+    found.extend(source::requirements(facts, declared.server_id, declared.group.is_some()));
     let mut settings = source_settings::settings(server);
-    found.extend(options.semi_sync.then(|| source_settings::semi_sync(facts)));
+    found.extend(declared.semi_sync.then(|| source_settings::semi_sync(facts)));
     if let Some(service) = service
         && let Some(kept) = managed::retention(service, session, facts).await
     {
@@ -226,10 +231,10 @@ async fn on_source(
 fn on_target(
     target: &CheckedServer,
     source: Option<&CheckedServer>,
-    options: &CheckOptions,
+    options: &CheckOptions<'_>,
     found: &mut Vec<Finding>,
 ) {
-    let (facts, Some(chosen)) = (&target.facts, &options.target) else { return };
+    let (facts, Some(chosen)) = (&target.facts, options.target()) else { return };
     let of_source = source.map(|source| &source.facts);
     let is_mariadb = facts.version.is_mariadb();
     let tagged =
@@ -250,9 +255,11 @@ fn on_target(
     // Another product names these privileges otherwise.
     if !is_mariadb {
         let is_managed = options.profiles.target.is_some();
-        found.push(privileges::target(facts, options.replicate_accounts, is_managed));
+        let accounts = options.channel.filters.accounts;
+        found.push(privileges::target(facts, accounts, is_managed));
     }
-    found.extend(target_settings::settings(target, source, chosen, options.worker_count));
+    let workers = options.channel.declared.worker_count;
+    found.extend(target_settings::settings(target, source, chosen, workers));
     found.push(host::clock(Side::Target, target.clock));
 }
 
@@ -270,7 +277,7 @@ struct BothCatalogues {
 async fn catalogues(
     source: &mut Answering,
     target: &mut Answering,
-    options: &CheckOptions,
+    options: &CheckOptions<'_>,
     found: &mut Vec<Finding>,
 ) -> BothCatalogues {
     let mut reader = None;
@@ -315,11 +322,11 @@ fn position<'a>(
     source: &'a ServerFacts,
     target: &'a ServerFacts,
     state: &TargetKnowledge,
-    options: &CheckOptions,
+    options: &CheckOptions<'_>,
     has_tables: bool,
 ) -> Position<'a> {
     // Tables of an unfinished copy are in nobody's way.
-    let is_copied_again = options.copies_first && state.copied_in_part > 0;
+    let is_copied_again = options.channel.copies_first && state.copied_in_part > 0;
     let as_source = |chosen: &TargetOptions| chosen.gtids == TargetGtids::Source;
     Position {
         source_uuid: source.text("server_uuid"),
@@ -332,8 +339,8 @@ fn position<'a>(
         checkpoint: state.checkpoint.clone(),
         target_has_tables: has_tables && !is_copied_again,
         target_adds_gtids: target.version.vendor() == Vendor::MySql,
-        copies_first: options.copies_first,
-        as_source: options.target.as_ref().is_some_and(as_source),
+        copies_first: options.channel.copies_first,
+        as_source: options.target().is_some_and(as_source),
     }
 }
 
@@ -342,11 +349,11 @@ async fn on_both(
     source: &mut Answering,
     target: &mut Answering,
     state: &TargetKnowledge,
-    options: &CheckOptions,
+    options: &CheckOptions<'_>,
     selection: &dyn TableSelection,
     found: &mut Vec<Finding>,
 ) {
-    let Some(chosen) = &options.target else { return };
+    let Some(chosen) = options.target() else { return };
     let BothCatalogues { of_source, of_target, sees_source, unread } =
         catalogues(source, target, options, found).await;
     let (source, target) = (&source.server.facts, &target.server.facts);
@@ -364,8 +371,8 @@ async fn on_both(
         false => pairs.iter().any(|pair| of_target.tables.contains_key(&pair.target)),
     };
     let position = position(source, target, state, options, has_tables);
-    found.extend(position.findings(&options.start_from));
-    let begins_with_copy = options.copies_first && state.checkpoint.is_none();
+    found.extend(position.findings(&options.channel.start_from));
+    let begins_with_copy = options.channel.copies_first && state.checkpoint.is_none();
     if begins_with_copy {
         let schemas = pairs.iter().map(|pair| pair.source.schema.as_str()).collect();
         found.push(copy_privileges::judged(&source.grants, &schemas));
@@ -385,13 +392,13 @@ async fn on_both(
         target: &of_target,
         pairs: &pairs,
         executor,
-        is_behind: !position.pending(&options.start_from).is_empty() || begins_with_copy,
+        is_behind: !position.pending(&options.channel.start_from).is_empty() || begins_with_copy,
         target_is_mariadb: target.version.is_mariadb(),
         target_is_group: is_in_group(target),
         target_misses_cascades: missed_cascades::are_possible(source, target),
         sees_target: privileges::sees_everything(&target.grants),
         collation_map: &chosen.collation_map,
-        begun: state.checkpoint.as_ref().map(|_| options.channel.as_str()),
+        begun: state.checkpoint.as_ref().map(|_| options.channel.name.as_str()),
         takes_copies: executor == Executor::RowImage && chosen.gtids != TargetGtids::Source,
     };
     found.extend(context.findings());

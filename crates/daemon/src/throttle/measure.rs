@@ -14,24 +14,15 @@ pub(super) const FORGOTTEN: Duration = Duration::from_secs(30);
 /// Below this part of the limit the rate rises; between it and the limit it stays.
 const CALM: f64 = 0.8;
 
-/// A key of `[channel.throttle_by]`, or the answers of a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MeasureKind {
-    ThreadsRunning,
-    ReplicaLag,
-    Query,
-    /// Milliseconds that small queries take.
-    AnswerTime,
-}
-
-impl MeasureKind {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::ThreadsRunning => "threads_running",
-            Self::ReplicaLag => "replica_lag",
-            Self::Query => "query",
-            Self::AnswerTime => "answer_milliseconds",
-        }
+named! {
+    /// A key of `[channel.throttle_by]`, or the answers of a source.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum MeasureKind {
+        ThreadsRunning = "threads_running",
+        ReplicaLag = "replica_lag",
+        Query = "query",
+        /// Milliseconds that small queries take.
+        AnswerTime = "answer_milliseconds",
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use csa_provider::binlog::{EventError, EventType, Gtid, RawEvent, RowsEvent, TableMap};
 
 use super::Filters;
-use crate::changes::table_id;
+use crate::changes::{malformed, table_id};
 use crate::error::{Error, Result};
 
 /// A transaction's events as the target receives them: without the tables that are left out, and
@@ -157,12 +157,5 @@ fn end_statement(rows: RawEvent) -> RawEvent {
             rows.with_body(&body)
         }
         _ => rows,
-    }
-}
-
-fn malformed(what: &'static str) -> EventError {
-    EventError::Malformed {
-        event: "rows",
-        source: csa_provider::binlog::Malformed { what, offset: 0 },
     }
 }

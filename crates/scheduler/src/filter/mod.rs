@@ -23,7 +23,7 @@ use std::borrow::Cow;
 
 pub(crate) use events::{KeptEvents, Mapped};
 pub use own::{OWN_TABLES, is_own};
-pub use rules::{FilterRules, InvalidRule, lower_case_name};
+pub use rules::{FilterRules, InvalidRule, is_like, lower_case_name};
 pub(crate) use service_tables::changed_service_table;
 pub use service_tables::{is_change_of_service, service_tables};
 pub(crate) use statement::{StatementVerdict, is_of_temporary_tables, temporary_table_refusal};

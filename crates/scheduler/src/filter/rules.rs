@@ -167,7 +167,7 @@ impl FilterRules {
     }
 
     fn wild_rule(&self, name: &str) -> Option<bool> {
-        let is_in = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
+        let is_in = |patterns: &[String]| patterns.iter().any(|pattern| is_like(pattern, name));
         if is_in(&self.wild_do_table) {
             return Some(true);
         }
@@ -205,9 +205,10 @@ pub fn lower_case_name(name: &str) -> String {
     name.chars().map(lower).collect()
 }
 
-/// `LIKE` on the whole of `schema.table`, as in MySQL: `%` also matches the dot. Going back to the
-/// last `%` only keeps the time quadratic for any pattern.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
+/// Returns true if all of `name` matches, as by MySQL's `LIKE`. In `schema.table`, `%` also matches the dot. Going back
+/// to the last `%` only keeps the time quadratic for any pattern.
+#[must_use]
+pub fn is_like(pattern: &str, name: &str) -> bool {
     let pattern = parse(pattern);
     let name: Vec<char> = name.chars().collect();
     let (mut p, mut n) = (0, 0);

@@ -47,6 +47,29 @@ pub(super) fn writable(target: &ServerFacts) -> Finding {
     }
 }
 
+/// Judges what is configured for the target. MySQL 5.7 takes neither the row images of later versions nor statements
+/// under other servers' GTIDs, and MariaDB has neither.
+pub(super) fn fulfilled(options: &TargetOptions, vendor: Vendor) -> Finding {
+    const CHECK: &str = "target.options";
+    let (for_gtids, for_images, it) = match vendor {
+        Vendor::MySql => return Finding::ok(CHECK, "it can fulfil them"),
+        Vendor::MySql57 => ("MySQL 8.0 or newer", "MySQL 8.0 or newer", "MySQL 5.7"),
+        Vendor::MariaDb => ("the GTIDs of MySQL", "the BINLOG statement of MySQL", "MariaDB"),
+    };
+    if options.gtids != TargetGtids::Own {
+        let chosen = options.gtids.name();
+        let text = format!("applier.target_gtids: \"{chosen}\" needs {for_gtids}, and it is {it}");
+        return Finding::error(CHECK, text)
+            .fix(Place::Configuration, "[channel.applier] target_gtids = \"own\"");
+    }
+    if options.executor == Some(Executor::RowImage) {
+        let text = format!("applier.executor: \"row-image\" needs {for_images}, and it is {it}");
+        return Finding::error(CHECK, text)
+            .fix(Place::Configuration, "[channel.applier] executor = \"sql\" or \"auto\"");
+    }
+    Finding::ok(CHECK, "it can fulfil them")
+}
+
 /// Judges by what a channel writes to the log, which is nothing with mirrored GTIDs.
 pub(super) fn logged_format(target: &ServerFacts, options: &TargetOptions) -> Finding {
     const CHECK: &str = "target.binlog_format";

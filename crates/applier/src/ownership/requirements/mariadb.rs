@@ -6,11 +6,11 @@
 //! are recorded in `csa.statement`, and `csa.checkpoint` alone states which transactions were applied.
 
 use csa_provider::binlog::version_numbers;
-use csa_provider::server::{Finding, Place, ServerFacts};
+use csa_provider::server::{Finding, Place, ServerFacts, Vendor};
 
-use super::any_vendor::{logged_format, writable};
+use super::any_vendor::{fulfilled, logged_format, writable};
 use super::privileges::definitions;
-use crate::options::{Executor, TargetGtids, TargetOptions};
+use crate::options::TargetOptions;
 
 /// The oldest release that is supported.
 const OLDEST: [u32; 3] = [10, 11, 0];
@@ -22,7 +22,7 @@ const PRIVILEGES: [&str; 7] =
 pub(super) fn requirements(target: &ServerFacts, options: &TargetOptions) -> Vec<Finding> {
     vec![
         release(target),
-        fits(options),
+        fulfilled(options, Vendor::MariaDb),
         writable(target),
         logged_format(target, options),
         time(target),
@@ -45,24 +45,6 @@ fn release(target: &ServerFacts) -> Finding {
         false => Finding::error(CHECK, format!("it is MariaDB {version}"))
             .fix(Place::Operator, "MariaDB 10.11 or newer is needed"),
     }
-}
-
-fn fits(options: &TargetOptions) -> Finding {
-    const CHECK: &str = "target.options";
-    if options.gtids != TargetGtids::Own {
-        let text = format!(
-            "applier.target_gtids: \"{}\" needs the GTIDs of MySQL, and it is MariaDB",
-            options.gtids.name()
-        );
-        return Finding::error(CHECK, text)
-            .fix(Place::Configuration, "[channel.applier] target_gtids = \"own\"");
-    }
-    if options.executor == Some(Executor::RowImage) {
-        let text = "applier.executor: \"row-image\" needs the BINLOG statement of MySQL, and it is MariaDB";
-        return Finding::error(CHECK, text)
-            .fix(Place::Configuration, "[channel.applier] executor = \"sql\" or \"auto\"");
-    }
-    Finding::ok(CHECK, "it can fulfil them")
 }
 
 fn time(target: &ServerFacts) -> Finding {

@@ -10,7 +10,7 @@ use csa_provider::source::gtid_steps;
 
 use crate::options::{Executor, TargetGtids, TargetOptions};
 
-use any_vendor::{function_creators, logged_format, packet, writable};
+use any_vendor::{fulfilled, function_creators, logged_format, packet, writable};
 pub(crate) use privileges::GTID_PRIVILEGES;
 pub use privileges::executor_for;
 
@@ -36,7 +36,7 @@ pub fn requirements(
         Vendor::MariaDb => mariadb::requirements(target, options),
         Vendor::MySql | Vendor::MySql57 => vec![
             writable(target),
-            options_of_57(options, vendor),
+            fulfilled(options, vendor),
             logged_format(target, options),
             privileges::writing(target, options),
             gtids(target, options, executor),
@@ -50,25 +50,6 @@ pub fn requirements(
     found.push(function_creators(target));
     found.push(packet(target, source.packet, executor));
     found
-}
-
-/// MySQL 5.7 takes neither the row images of later versions nor statements under other servers' GTIDs.
-fn options_of_57(options: &TargetOptions, vendor: Vendor) -> Finding {
-    const CHECK: &str = "target.options";
-    if vendor == Vendor::MySql57 && options.gtids != TargetGtids::Own {
-        let text = format!(
-            "applier.target_gtids: \"{}\" needs MySQL 8.0 or newer, and it is MySQL 5.7",
-            options.gtids.name()
-        );
-        return Finding::error(CHECK, text)
-            .fix(Place::Configuration, "[channel.applier] target_gtids = \"own\"");
-    }
-    if vendor == Vendor::MySql57 && options.executor == Some(Executor::RowImage) {
-        let text = "applier.executor: \"row-image\" needs MySQL 8.0 or newer, and it is MySQL 5.7";
-        return Finding::error(CHECK, text)
-            .fix(Place::Configuration, "[channel.applier] executor = \"sql\" or \"auto\"");
-    }
-    Finding::ok(CHECK, "it can fulfil them")
 }
 
 fn gtids(target: &ServerFacts, options: &TargetOptions, executor: Executor) -> Finding {

@@ -52,26 +52,16 @@ pub(super) async fn transactions(
 ) -> Result<Response, ApiError> {
     let channel = channel(&daemon, &name)?;
     let parameters = Parameters::read(query.as_deref(), &["gtid_set", "limit", "rows"])?;
-    let limit = parameters.get("limit").map(|text| {
-        let wrong = |_| ApiError::bad(format!("limit: {text:?}"), "give a number of transactions");
-        text.parse::<u64>().map_err(wrong)
-    });
-    let rows = match parameters.get("rows") {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(text) => {
-            return Err(ApiError::bad(format!("rows: {text:?}"), "use true or false"));
-        }
-    };
+    let is_true = |text: &str| text.parse::<bool>().ok();
+    let rows = parameters.parsed("rows", is_true, "use true or false")?.unwrap_or(false);
     if rows {
         // Row values need more rights than the state of a channel.
         check(&daemon.access(), permitted, Needs::Rows, &headers)?;
     }
-    let wanted = WantedTransactions {
-        gtid_set: parameters.gtid_set()?,
-        limit: limit.transpose()?.unwrap_or(LIMIT),
-        rows,
-    };
+    let gtid_set = parameters.gtid_set()?;
+    let number = |text: &str| text.parse::<u64>().ok();
+    let limit = parameters.parsed("limit", number, "give a number of transactions")?;
+    let wanted = WantedTransactions { gtid_set, limit: limit.unwrap_or(LIMIT), rows };
     channel.write_relay_files().await;
     let settings = channel.settings();
     let (reader, writer) = duplex(BUFFER);

@@ -132,21 +132,14 @@ pub(super) async fn wait(
     let set = parameters
         .gtid_set()?
         .ok_or_else(|| ApiError::bad("gtid_set is missing", "name the transactions to wait for"))?;
-    let timeout = match parameters.get("timeout_seconds") {
-        None => WAIT_MAX,
-        Some(text) => {
-            let seconds: Option<f64> = text.parse().ok().filter(|s: &f64| *s >= 0.0);
-            let timeout = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
-            timeout.ok_or_else(|| {
-                ApiError::bad(format!("timeout_seconds: {text:?}"), "give a number of seconds")
-            })?
-        }
-    };
+    let parse = |text: &str| Duration::try_from_secs_f64(text.parse().ok()?).ok();
+    let timeout = parameters.parsed("timeout_seconds", parse, "give a number of seconds")?;
     let _waiting = place.wait().ok_or_else(|| {
         let fix = "repeat it once some of them are done";
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too many clients wait already", fix)
     })?;
-    let missing = channel.wait_for(&set, timeout.min(WAIT_MAX)).await?;
+    let timeout = timeout.unwrap_or(WAIT_MAX).min(WAIT_MAX);
+    let missing = channel.wait_for(&set, timeout).await?;
     let view = channel.view();
     Ok(Json(WaitView {
         channel_name: name,

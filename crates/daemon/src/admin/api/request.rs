@@ -45,6 +45,20 @@ impl Parameters {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// Returns what `parse` reads in a parameter, which is refused where that is nothing.
+    pub(super) fn parsed<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+        fix: impl Into<String>,
+    ) -> Result<Option<T>, ApiError> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        match parse(text) {
+            None => Err(ApiError::bad(format!("{name}: {text:?}"), fix)),
+            value => Ok(value),
+        }
+    }
+
     pub(super) fn gtid_set(&self) -> Result<Option<GtidSet>, ApiError> {
         let parse = |text: &str| {
             text.parse().map_err(|error: csa_provider::binlog::ParseGtidError| {

@@ -31,16 +31,10 @@ pub(super) async fn trace(
 ) -> Result<Response, ApiError> {
     let channel = channel(&daemon, &name)?;
     let parameters = Parameters::read(query.as_deref(), &["seconds"])?;
-    let seconds = match parameters.get("seconds") {
-        None => SECONDS,
-        Some(text) => {
-            let seconds = text.parse().ok().filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
-            seconds.ok_or_else(|| {
-                let fix = format!("give a number of seconds from 1 to {SECONDS_MAX}");
-                ApiError::bad(format!("seconds: {text:?}"), fix)
-            })?
-        }
-    };
+    let parse =
+        |text: &str| text.parse::<u64>().ok().filter(|number| (1..=SECONDS_MAX).contains(number));
+    let fix = format!("give a number of seconds from 1 to {SECONDS_MAX}");
+    let seconds = parameters.parsed("seconds", parse, fix)?.unwrap_or(SECONDS);
     let traced = channel.trace().ok_or_else(|| {
         let error = format!("another client records a timeline of channel {name}");
         ApiError::new(StatusCode::CONFLICT, error, "wait until it is done, or end that client")

@@ -6,47 +6,30 @@ use std::time::Duration;
 use csa_applier::SessionState;
 use tokio::time::Instant;
 
-/// The part that limits a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::channel) enum BottleneckCause {
-    /// It does not run.
-    None,
-    Paused,
-    Throttle,
-    /// There is nothing more to apply.
-    Source,
-    /// Commits of the source arrive late, or the link is down.
-    Network,
-    /// Reading and decoding the relay store, or room in it.
-    Relay,
-    /// Groups that touch the same rows.
-    Dependency,
-    /// Finished groups wait for an earlier one.
-    CommitTurn,
-    /// Row locks of others on the target.
-    Locks,
-    Memory,
-    /// Collecting and merging row changes.
-    Applier,
-    Target,
-}
-
-impl BottleneckCause {
-    pub(in crate::channel) const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Paused => "paused",
-            Self::Throttle => "throttle",
-            Self::Source => "source",
-            Self::Network => "network",
-            Self::Relay => "relay",
-            Self::Dependency => "dependency",
-            Self::CommitTurn => "commit_turn",
-            Self::Locks => "locks",
-            Self::Memory => "memory",
-            Self::Applier => "applier",
-            Self::Target => "target",
-        }
+named! {
+    /// The part that limits a channel.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(in crate::channel) enum BottleneckCause {
+        /// It does not run.
+        None = "none",
+        Paused = "paused",
+        Throttle = "throttle",
+        /// There is nothing more to apply.
+        Source = "source",
+        /// Commits of the source arrive late, or the link is down.
+        Network = "network",
+        /// Reading and decoding the relay store, or room in it.
+        Relay = "relay",
+        /// Groups that touch the same rows.
+        Dependency = "dependency",
+        /// Finished groups wait for an earlier one.
+        CommitTurn = "commit_turn",
+        /// Row locks of others on the target.
+        Locks = "locks",
+        Memory = "memory",
+        /// Collecting and merging row changes.
+        Applier = "applier",
+        Target = "target",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::copy::{CopyProgress, MovingTable};
+use crate::copy::CopyProgress;
 use crate::observe::progress::{Count, Moment};
 use csa_applier::{
     ApplierDurationsView, ApplierView as Applied, HeldBack, LockWait, SessionView, Shortage,
@@ -15,8 +15,7 @@ use super::bottleneck::BottleneckCause;
 use crate::host::{counted, rfc3339};
 use crate::observe::view::{
     ApplierView, BottleneckView, ConnectionView, CopyView, DependencyView, DurationView,
-    LockHolderView, LockWaitView, MovingTableView, StartStepView, StatementView, StepsView,
-    WorkerView,
+    LockHolderView, LockWaitView, StartStepView, StatementView, StepsView, WorkerView,
 };
 
 /// Tables named in a view.
@@ -164,7 +163,7 @@ pub(super) fn copy(progress: &CopyProgress) -> CopyView {
         step: progress.step.name().to_owned(),
         tables: progress.tables as u64,
         tables_done: progress.tables_done as u64,
-        moving: progress.moving.iter().map(moving).collect(),
+        moving: progress.moving.clone(),
         rows: progress.rows,
         rows_estimated: progress.rows_estimated,
         bytes: progress.bytes,
@@ -172,14 +171,6 @@ pub(super) fn copy(progress: &CopyProgress) -> CopyView {
         rate: progress.rate().map(|(rate, _)| rate),
         seconds_left: progress.rate().map(|(_, left)| left),
         held: progress.held.clone(),
-    }
-}
-
-fn moving(table: &MovingTable) -> MovingTableView {
-    MovingTableView {
-        table: table.name.clone(),
-        rows: table.rows,
-        rows_estimated: table.rows_estimated,
     }
 }
 

@@ -114,9 +114,7 @@ struct LeaseMetadata {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
-    #[serde(default)]
     holder_identity: Option<String>,
-    #[serde(default)]
     lease_duration_seconds: Option<u64>,
 }
 

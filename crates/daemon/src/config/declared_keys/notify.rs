@@ -54,94 +54,48 @@ fn all() -> Vec<EventKind> {
     EventKind::ALL.to_vec()
 }
 
-/// The reason for an event. A later version may have more: a receiver passes over those that it does not know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum EventKind {
-    /// The channel has failed, or its start was refused.
-    Failed,
-    /// It runs again after a failure or a wait that was sent.
-    Recovered,
-    /// The source is away.
-    WaitingForSource,
-    /// The target is away, or takes no writes.
-    WaitingForTarget,
-    /// The archive of a channel without a target can't be written.
-    WaitingForArchive,
-    /// Somebody else holds a lock on the target.
-    WaitingForLock,
-    /// Nothing more can be received before there is room.
-    WaitingForSpace,
-    /// Somebody has paused the channel.
-    Paused,
-    /// It runs again after a pause or a stop.
-    Resumed,
-    /// Somebody has stopped the channel, or it has reached `until`.
-    Stopped,
-    /// Another daemon has the channel now.
-    Standby,
-    /// This daemon runs a channel that another one had.
-    TookOver,
-    /// The copy with which the channel begins is whole.
-    CopyFinished,
-    /// The comparison of a copy has found differences.
-    CopyDiffers,
-    /// A comparison of `[channel.verify]` has found tables that differ, or further ones.
-    VerifyDiffers,
-    /// The tables that differed are equal again.
-    VerifyEqual,
-    /// Transactions left the relay store before they were archived.
-    ArchiveGap,
-    /// `csa-daemon move` has moved the applications to the other server of the pair.
-    CutOver,
-    /// It has not, and they stay where they were.
-    MoveUndone,
-}
-
-impl EventKind {
-    pub(crate) const ALL: [Self; 19] = [
-        Self::Failed,
-        Self::Recovered,
-        Self::WaitingForSource,
-        Self::WaitingForTarget,
-        Self::WaitingForArchive,
-        Self::WaitingForLock,
-        Self::WaitingForSpace,
-        Self::Paused,
-        Self::Resumed,
-        Self::Stopped,
-        Self::Standby,
-        Self::TookOver,
-        Self::CopyFinished,
-        Self::CopyDiffers,
-        Self::VerifyDiffers,
-        Self::VerifyEqual,
-        Self::ArchiveGap,
-        Self::CutOver,
-        Self::MoveUndone,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Failed => "failed",
-            Self::Recovered => "recovered",
-            Self::WaitingForSource => "waiting_for_source",
-            Self::WaitingForTarget => "waiting_for_target",
-            Self::WaitingForArchive => "waiting_for_archive",
-            Self::WaitingForLock => "waiting_for_lock",
-            Self::WaitingForSpace => "waiting_for_space",
-            Self::Paused => "paused",
-            Self::Resumed => "resumed",
-            Self::Stopped => "stopped",
-            Self::Standby => "standby",
-            Self::TookOver => "took_over",
-            Self::CopyFinished => "copy_finished",
-            Self::CopyDiffers => "copy_differs",
-            Self::VerifyDiffers => "verify_differs",
-            Self::VerifyEqual => "verify_equal",
-            Self::ArchiveGap => "archive_gap",
-            Self::CutOver => "cut_over",
-            Self::MoveUndone => "move_undone",
-        }
+named! {
+    /// The reason for an event. A later version may have more: a receiver passes over those that it does not know.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub(crate) enum EventKind {
+        /// The channel has failed, or its start was refused.
+        Failed = "failed",
+        /// It runs again after a failure or a wait that was sent.
+        Recovered = "recovered",
+        /// The source is away.
+        WaitingForSource = "waiting_for_source",
+        /// The target is away, or takes no writes.
+        WaitingForTarget = "waiting_for_target",
+        /// The archive of a channel without a target can't be written.
+        WaitingForArchive = "waiting_for_archive",
+        /// Somebody else holds a lock on the target.
+        WaitingForLock = "waiting_for_lock",
+        /// Nothing more can be received before there is room.
+        WaitingForSpace = "waiting_for_space",
+        /// Somebody has paused the channel.
+        Paused = "paused",
+        /// It runs again after a pause or a stop.
+        Resumed = "resumed",
+        /// Somebody has stopped the channel, or it has reached `until`.
+        Stopped = "stopped",
+        /// Another daemon has the channel now.
+        Standby = "standby",
+        /// This daemon runs a channel that another one had.
+        TookOver = "took_over",
+        /// The copy with which the channel begins is whole.
+        CopyFinished = "copy_finished",
+        /// The comparison of a copy has found differences.
+        CopyDiffers = "copy_differs",
+        /// A comparison of `[channel.verify]` has found tables that differ, or further ones.
+        VerifyDiffers = "verify_differs",
+        /// The tables that differed are equal again.
+        VerifyEqual = "verify_equal",
+        /// Transactions left the relay store before they were archived.
+        ArchiveGap = "archive_gap",
+        /// `csa-daemon move` has moved the applications to the other server of the pair.
+        CutOver = "cut_over",
+        /// It has not, and they stay where they were.
+        MoveUndone = "move_undone",
     }
 }

@@ -33,7 +33,6 @@ pub(crate) struct Incident {
     #[serde(default)]
     pub(super) number: u16,
     /// The table whose row failed.
-    #[serde(default)]
     pub(super) table: Option<String>,
     /// Seconds since the epoch.
     pub(super) began: u64,

@@ -2,7 +2,7 @@
 
 use super::{EventError, EventType, RawEvent};
 use crate::binlog::bytes_reader::{Malformed, Reader};
-use crate::binlog::gtid::{Gtid, Tag, Uuid};
+use crate::binlog::gtid::{Gtid, Tag, Uuid, read_tag};
 
 /// The source's description of a transaction, before its changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,11 +184,4 @@ fn varint_uuid(reader: &mut Reader<'_>) -> Result<Uuid, Malformed> {
         *byte = u8::try_from(reader.varint("UUID")?).map_err(|_| reader.malformed("UUID"))?;
     }
     Ok(Uuid::from_bytes(bytes))
-}
-
-fn read_tag(reader: &mut Reader<'_>) -> Result<Tag, Malformed> {
-    let len = reader.varint("tag length")?;
-    let text = reader.take(usize::try_from(len).unwrap_or(usize::MAX), "tag")?;
-    let text = std::str::from_utf8(text).map_err(|_| reader.malformed("tag"))?;
-    Tag::new(text).map_err(|_| reader.malformed("tag"))
 }

@@ -85,7 +85,8 @@ impl GtidSet {
     }
 }
 
-fn read_tag(reader: &mut Reader<'_>) -> Result<Tag, Malformed> {
+/// Reads a tag, which its length precedes.
+pub(crate) fn read_tag(reader: &mut Reader<'_>) -> Result<Tag, Malformed> {
     let len = reader.varint("GTID tag length")?;
     let text = reader.take(usize::try_from(len).unwrap_or(usize::MAX), "GTID tag")?;
     let text = std::str::from_utf8(text).map_err(|_| reader.malformed("GTID tag"))?;

@@ -9,6 +9,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use encoding::read_tag;
 pub use owned::owned_gtids;
 pub use set::{GtidSet, Interval};
 pub use tag::{InvalidTag, Tag};

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::filter::rules::{lower_case_name, matches};
+use crate::filter::rules::{is_like, lower_case_name};
 
 #[test]
 fn patterns_match_as_in_mysql() {
@@ -29,7 +29,7 @@ fn patterns_match_as_in_mysql() {
         ("", "", true),
         ("", "a", false),
     ] {
-        assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        assert_eq!(is_like(pattern, name), expected, "{pattern} {name}");
     }
 }
 
@@ -69,7 +69,7 @@ proptest! {
     ) {
         let chars = |text: &str| text.chars().collect::<Vec<_>>();
         prop_assert_eq!(
-            matches(&pattern, &name),
+            is_like(&pattern, &name),
             matches_simply(&chars(&pattern), &chars(&name))
         );
     }
