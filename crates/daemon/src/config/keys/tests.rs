@@ -164,6 +164,9 @@ fn refusal(section: &Section, key: &str, value: Option<Value>) -> Option<String>
     if table.get("tls").is_some() {
         table.insert("tls_ca".to_owned(), "ca.pem".into());
     }
+    if table.get("prefer").is_some() {
+        table.insert("discover".to_owned(), "group".into());
+    }
     if section.path != "claims" {
         claims.clear();
     }
