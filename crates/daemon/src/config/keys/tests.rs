@@ -167,6 +167,9 @@ fn refusal(section: &Section, key: &str, value: Option<Value>) -> Option<String>
     if table.get("prefer").is_some() {
         table.insert("discover".to_owned(), "group".into());
     }
+    if section.path == "channel.archive" && key == "required" {
+        table.insert("url".to_owned(), "file:///archive".into());
+    }
     if section.path != "claims" {
         claims.clear();
     }
