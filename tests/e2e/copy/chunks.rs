@@ -132,6 +132,7 @@ async fn tables_that_converge_get_no_statements() {
     let detail = daemon.status()["channels"][0]["state_detail"].to_string();
     assert!(detail.contains("GRANT REPLICATION_APPLIER"), "{detail}");
     daemon.set("applier.executor", "auto");
+    daemon.write_config();
     daemon.commanded(&["reload", "--restart"]);
     wait_state(&daemon, 0, "running").await;
     daemon.wait_drained(&source, &target, DRAIN).await;
