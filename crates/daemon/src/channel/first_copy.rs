@@ -9,7 +9,6 @@ use csa_applier::{Converging, ErrorClass, Pending};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
 use csa_provider::source::{Foreign, PreflightError, SourceFacts, preflight};
-use csa_scheduler::until::Until;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -22,32 +21,10 @@ use crate::config::ChannelSettings;
 use crate::copy::{
     self, CopyError, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, Pace,
 };
-use crate::host::now_micros;
 use crate::verify::{Replicated, Scope, VerifyError};
 
 /// Time before reception is tried again that could not begin, or has ended beside an archive.
 const AGAIN: Duration = Duration::from_secs(10);
-
-/// Refuses a copy of a source that has passed the channel's end: the copy would have what comes after it.
-pub(super) fn check_end(
-    until: Option<&Until>,
-    executed: Option<&GtidSet>,
-) -> Result<(), ChannelError> {
-    let Some(until) = until else { return Ok(()) };
-    let is_past = match until {
-        Until::BeforeTime(time) | Until::BeforeTimeWithin(time, _) => *time <= now_micros(),
-        Until::BeforeGtids(_) | Until::AfterGtids(_) => {
-            executed.is_some_and(|executed| until.is_reached(executed))
-        }
-    };
-    match is_past {
-        false => Ok(()),
-        true => Err(ChannelError::Refused(format!(
-            "applier.until: the source has reached {until}, and start_from = \"copy\" copies it as it is now; leave \
-             until out, or set start_from to the GTID set that the target holds"
-        ))),
-    }
-}
 
 /// Makes the target a copy of the source, with the channel's first checkpoint, and receives meanwhile what follows
 /// it: the source may purge that. May be dropped anywhere: the next copy continues, or begins again. Returns true if
@@ -58,7 +35,8 @@ pub(super) async fn make(
     controls: &Controls,
     reception: &Reception,
 ) -> Result<bool, ChannelError> {
-    let options = CopyOptions::of(settings);
+    // A command may have set another end.
+    let options = CopyOptions { until: controls.until().get(), ..CopyOptions::of(settings) };
     let selection = Replicated::new(&settings.filters);
     let (begin, begun) = watch::channel(None);
     let observer = Observer { watch, reception, begin };
@@ -245,20 +223,6 @@ mod tests {
     use crate::channel::error::Absent;
     use crate::config::Config;
     use crate::config::tests::in_folder;
-
-    #[test]
-    fn nothing_is_copied_beyond_the_end_of_the_channel() {
-        let set = |range: &str| {
-            let set = format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:{range}");
-            set.parse::<GtidSet>().expect("a set")
-        };
-        let executed = set("1-5");
-        let passes = |until| check_end(Some(&until), Some(&executed)).is_ok();
-        assert!(!passes(Until::BeforeGtids(set("5"))) && passes(Until::BeforeGtids(set("6"))));
-        assert!(!passes(Until::AfterGtids(set("4"))) && passes(Until::AfterGtids(set("4-6"))));
-        assert!(!passes(Until::BeforeTime(1)) && passes(Until::BeforeTime(u64::MAX)));
-        assert!(check_end(None, Some(&executed)).is_ok());
-    }
 
     #[tokio::test]
     async fn reception_for_an_archive_does_not_wait_for_what_the_source_has_purged() {
