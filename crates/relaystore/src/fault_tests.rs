@@ -304,3 +304,25 @@ async fn a_gap_is_filled_again_if_the_archive_needs_what_was_there() {
         assert_eq!(found, expected, "{is_archived}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_disk_has_more_space_once_a_whole_segment_is_archived() {
+    let (store, ..) = archived(&MemoryFs::new(1)).await;
+    let waits = |waits_for_disk| {
+        let mut state = store.shared.state.lock();
+        state.usage.waiting = Some("waiting".to_owned());
+        state.usage.waits_for_disk = waits_for_disk;
+        drop(state);
+        store.waits_for_archive()
+    };
+    let mut reader = store.reader(GtidSet::new());
+    for gno in 1..=20 {
+        let relayed = reader.next(SOON).await.expect("undamaged").expect("is there");
+        store.release(relayed.end);
+        assert!(waits(false), "the store's own limit, after {gno}");
+        assert!(gno > 1 || !waits(true), "a part of a segment");
+    }
+    assert!(waits(true), "the first segments are whole");
+    store.note_archived(&up_to(20));
+    assert!(!waits(false) && !waits(true), "nothing is left to archive");
+}

@@ -201,6 +201,14 @@ async fn what_can_not_be_copied_is_named_before_anything_is_made() {
     let error = refused(&daemon);
     assert!(error.contains("SET GLOBAL binlog_order_commits=ON"), "{error}");
     source.exec("SET GLOBAL binlog_order_commits=ON").await;
+    let long_ago = toml::Value::from("2020-01-01T00:00:00Z");
+    let until = toml::Table::from_iter([("sql_before_time".to_owned(), long_ago)]);
+    daemon.set("applier.until", until);
+    daemon.write_config();
+    let error = refused(&daemon);
+    assert!(error.contains("applier.until") && error.contains("2020-01-01"), "{error}");
+    daemon.unset("applier.until");
+    daemon.write_config();
     let planned: Vec<&str> = planned.iter().map(String::as_str).collect();
     let said = tokio::task::block_in_place(|| daemon.commanded(&planned));
     assert!(said.contains("d.t: about") && said.contains("2 tables"), "{said}");

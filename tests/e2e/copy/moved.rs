@@ -131,20 +131,21 @@ async fn continued_by_whoever_has_it(daemons: [&Daemon; 2], tables: &[&str]) {
 async fn a_first_copy_continues_where_a_daemon_stands_by() {
     let (source, target) = Server::pair(&[], &[]);
     make_still(&source, 100_000).await;
-    let start = || {
+    let start = |rows_per_second: i64| {
         let builder = Daemon::builder(&source, &target).set("standby", true);
         let builder = builder.set("target.connect_retry", "100ms");
         let builder = builder.set("source.user", "admin").set("source.password", "admin_pw");
         let builder = builder.set("applier.start_from", "copy").set("copy.snapshot_limit", "0MiB");
-        builder.set("copy.rows_per_second", 12_000).start()
+        builder.set("copy.rows_per_second", rows_per_second).start()
     };
-    let first = start();
+    // The copy lasts longer than the other daemon takes to stand by.
+    let first = start(4_000);
     eventually("rows are copied", DRAIN, async || {
         let status = first.try_status().unwrap_or_default();
         status["channels"][0]["copy"]["rows"].as_u64() > Some(6_000)
     })
     .await;
-    let second = start();
+    let second = start(20_000);
     wait_state(&second, 0, "standby").await;
     first.kill9();
     let checkpoints: u64 = target.value("SELECT COUNT(*) FROM csa.checkpoint").await;

@@ -91,8 +91,8 @@ impl ReachedServer {
                 self.vendor.set()
             ),
             false => {
-                "no server takes more; row images are sent as BASE64, so set [channel.applier] \
-                 executor = \"sql\" until it is applied, or skip it"
+                "no server takes more; if rows go there as row images (BASE64), set [channel.applier] \
+                 executor = \"sql\" until it is applied; otherwise skip the transaction"
                     .to_owned()
             }
         };
@@ -121,5 +121,7 @@ mod tests {
         let (small, largest) = (said(PACKET_MAX / 2), said(PACKET_MAX));
         assert!(small.contains("SET PERSIST max_allowed_packet=1073741824"), "{small}");
         assert!(!largest.contains("SET PERSIST") && largest.contains("executor"), "{largest}");
+        // Rows may go there as statements already.
+        assert!(largest.contains("if rows go") && largest.contains("otherwise skip"), "{largest}");
     }
 }

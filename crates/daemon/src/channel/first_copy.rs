@@ -9,7 +9,6 @@ use csa_applier::{Converging, ErrorClass, Pending};
 use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
 use csa_provider::source::{Foreign, PreflightError, SourceFacts, preflight};
-use csa_scheduler::until::Until;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -22,32 +21,10 @@ use crate::config::ChannelSettings;
 use crate::copy::{
     self, CopyError, CopyObserver, CopyOptions, CopyProgress, CopyStep, CopySummary, Pace,
 };
-use crate::host::now_micros;
 use crate::verify::{Replicated, Scope, VerifyError};
 
-/// Time before reception is tried again that could not begin.
+/// Time before reception is tried again that could not begin, or has ended beside an archive.
 const AGAIN: Duration = Duration::from_secs(10);
-
-/// Refuses a copy of a source that has passed the channel's end: the copy would have what comes after it.
-pub(super) fn check_end(
-    until: Option<&Until>,
-    executed: Option<&GtidSet>,
-) -> Result<(), ChannelError> {
-    let Some(until) = until else { return Ok(()) };
-    let is_past = match until {
-        Until::BeforeTime(time) | Until::BeforeTimeWithin(time, _) => *time <= now_micros(),
-        Until::BeforeGtids(_) | Until::AfterGtids(_) => {
-            executed.is_some_and(|executed| until.is_reached(executed))
-        }
-    };
-    match is_past {
-        false => Ok(()),
-        true => Err(ChannelError::Refused(format!(
-            "applier.until: the source has reached {until}, and start_from = \"copy\" copies it as it is now; leave \
-             until out, or set start_from to the GTID set that the target holds"
-        ))),
-    }
-}
 
 /// Makes the target a copy of the source, with the channel's first checkpoint, and receives meanwhile what follows
 /// it: the source may purge that. May be dropped anywhere: the next copy continues, or begins again. Returns true if
@@ -58,7 +35,8 @@ pub(super) async fn make(
     controls: &Controls,
     reception: &Reception,
 ) -> Result<bool, ChannelError> {
-    let options = CopyOptions::of(settings);
+    // A command may have set another end.
+    let options = CopyOptions { until: controls.until().get(), ..CopyOptions::of(settings) };
     let selection = Replicated::new(&settings.filters);
     let (begin, begun) = watch::channel(None);
     let observer = Observer { watch, reception, begin };
@@ -121,8 +99,8 @@ async fn receive(
         let returned = async {
             match received.take() {
                 Some(received) => {
-                    received.returns(Arc::clone(settings)).await;
-                    info!("the source serves again; reception begins again");
+                    may_begin_again(received, settings).await;
+                    info!("reception begins again");
                 }
                 None if has_begun => tokio::time::sleep(AGAIN).await,
                 None => std::future::pending().await,
@@ -138,6 +116,16 @@ async fn receive(
             Err(error) => warn!(%error, "nothing is received while the source is copied"),
         }
     }
+}
+
+/// Returns once reception that has ended can be tried again.
+async fn may_begin_again(received: Received, settings: &Arc<ChannelSettings>) {
+    if settings.archive.is_none() {
+        return received.returns(Arc::clone(settings)).await;
+    }
+    // The source may have purged what only the archive lacks, and never serves that again: `attach` passes over it.
+    drop(received.passes().await);
+    tokio::time::sleep(AGAIN).await;
 }
 
 /// Receives what follows `executed`, and what the archive lacks of it: the copy has emptied the relay store.
@@ -228,22 +216,37 @@ mod tests {
     use std::time::Duration;
 
     use csa_provider::server::link::LinkError;
+    use csa_provider::source::{self, ReceptionEnd, SourceCause};
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::channel::error::Absent;
+    use crate::config::Config;
+    use crate::config::tests::in_folder;
 
-    #[test]
-    fn nothing_is_copied_beyond_the_end_of_the_channel() {
-        let set = |range: &str| {
-            let set = format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:{range}");
-            set.parse::<GtidSet>().expect("a set")
-        };
-        let executed = set("1-5");
-        let passes = |until| check_end(Some(&until), Some(&executed)).is_ok();
-        assert!(!passes(Until::BeforeGtids(set("5"))) && passes(Until::BeforeGtids(set("6"))));
-        assert!(!passes(Until::AfterGtids(set("4"))) && passes(Until::AfterGtids(set("4-6"))));
-        assert!(!passes(Until::BeforeTime(1)) && passes(Until::BeforeTime(u64::MAX)));
-        assert!(check_end(None, Some(&executed)).is_ok());
+    #[tokio::test]
+    async fn reception_for_an_archive_does_not_wait_for_what_the_source_has_purged() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let text = in_folder(folder.path(), 1);
+        let url = format!("file://{}", folder.path().display());
+        let text = format!("{text}[channel.archive]\nurl = {url:?}\n");
+        let settings = Arc::new(Config::parse(&text).expect("valid").channels.remove(0));
+        let watch = Watch::new(&settings, Controls::new(&settings));
+        let reception = Reception::new(watch, settings.directory(), CancellationToken::new());
+        let attached = reception.attach(&settings, &GtidSet::new(), None, Foreign::default()).await;
+        let mut received = attached.expect("opened");
+        reception.end().await;
+        let error = Arc::new(source::Error::Refused {
+            address: "s:1".to_owned(),
+            at: "the start".to_owned(),
+            message: "purged required binary logs".to_owned(),
+            cause: SourceCause::Purged,
+        });
+        let (_ended, end) = watch::channel(Some(ReceptionEnd { error, gtid: None }));
+        received.end = end;
+        tokio::time::pause();
+        let again = may_begin_again(received, &settings);
+        tokio::time::timeout(2 * AGAIN, again).await.expect("it is tried again");
     }
 
     #[test]

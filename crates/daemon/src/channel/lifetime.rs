@@ -373,8 +373,6 @@ impl Channel {
         let prepared = match settings.copies_first && is_new {
             true => {
                 let (watch, controls) = (&self.watch, &self.controls);
-                let executed = prepared.source.as_ref().ok().map(|source| &source.gtid_executed);
-                first_copy::check_end(controls.until().get().as_ref(), executed)?;
                 taking.has_copied =
                     first_copy::make(settings, watch, controls, &self.reception).await?;
                 self.looks().prepare(&taking.start, true).await?

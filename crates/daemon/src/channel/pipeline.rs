@@ -378,7 +378,8 @@ fn no_row_images(converging: Option<&Converging>, executor: Executor) -> Option<
     let has_chunks = converging.is_some_and(|converging| !converging.tables.is_empty());
     (has_chunks && executor == Executor::Sql).then(|| {
         "target: copied tables converge through row images, and rows go there as statements; GRANT \
-         REPLICATION_APPLIER ON *.* there and set applier.executor = \"auto\" until the copy has ended"
+         REPLICATION_APPLIER ON *.* there and set applier.executor = \"auto\" until the copy has ended. A transaction \
+         whose row images fit no packet has to be skipped: copy its tables again afterwards (docs/copy-one-table.md)"
             .to_owned()
     })
 }

@@ -39,7 +39,8 @@ pub(crate) fn copy_clone(
     let account = TargetOptions::clone(&settings.target);
     let target = TargetOptions { user: user.clone(), password, ..account.clone() };
     let source = TargetOptions::clone(&source);
-    let options = CloneOptions { source, target, account, relay: settings.relay.clone() };
+    let (relay, until) = (settings.relay.clone(), settings.until.clone());
+    let options = CloneOptions { source, target, account, relay, until };
     let tell = |text: &str| eprintln!("{}", one_line(text));
     let cloned = runtime()?
         .block_on(clone(&options, &tell))

@@ -26,6 +26,13 @@ const EITHER: [&[&str]; 5] = [
     &["command", "url", "token_file", "tls_ca"],
 ];
 
+/// Keys of a section without sense where another one is missing or "none": a channel takes no default of them there.
+const NEEDS: [(&str, &str, &str); 3] = [
+    ("source", "prefer", "discover"),
+    ("archive", "required", "url"),
+    ("archive", "options", "url"),
+];
+
 /// One table of all files, with the defaults in the channels.
 #[derive(Debug)]
 pub(super) struct Merged<'a> {
@@ -130,6 +137,8 @@ pub(super) fn merge(files: &[Text]) -> Result<Merged<'_>, ConfigError> {
 
 fn with_defaults(mut channel: Value, defaults: Option<&Table>) -> Value {
     if let (Some(own), Some(defaults)) = (channel.as_table_mut(), defaults) {
+        let mut unset = NEEDS.to_vec();
+        unset.retain(|&(section, key, _)| own.get(section).is_none_or(|of| of.get(key).is_none()));
         // The rest of the defaults is for channels that apply something.
         let has_target = own.contains_key("target") || defaults.contains_key("target");
         let defaults =
@@ -141,6 +150,13 @@ fn with_defaults(mut channel: Value, defaults: Option<&Table>) -> Value {
                 }
                 (Some(Value::Table(own)), Value::Table(defaults)) => add(own, defaults),
                 (Some(_), _) => {}
+            }
+        }
+        for (section, key, other) in unset {
+            if let Some(Value::Table(own)) = own.get_mut(section)
+                && own.get(other).is_none_or(|value| value.as_str() == Some("none"))
+            {
+                own.remove(key);
             }
         }
     }
@@ -214,6 +230,25 @@ until = { sql_after_gtids = "a" }
         assert_eq!(number(1, "applier", "worker_count"), Some(5));
         let until = all["channel"][1]["applier"]["until"].as_table().expect("a table");
         assert_eq!(until.keys().collect::<Vec<_>>(), ["sql_before_gtids"], "replaced as a whole");
+    }
+
+    #[test]
+    fn a_default_is_for_channels_with_the_key_that_it_needs() {
+        let main = "[defaults.source]\nprefer = \"secondary\"\n\
+                    [defaults.archive]\nrequired = true\ninterval = \"5s\"\noptions = { a = \"b\" }\n";
+        let without = channel("a", "host = \"h\"");
+        let with = channel("b", "host = \"h\"\ndiscover = \"group\"")
+            + "[channel.archive]\nurl = \"file:///tmp\"\n";
+        let own = channel("c", "host = \"h\"\ndiscover = \"none\"")
+            + "[channel.archive]\nrequired = true\n";
+        let all = merged(&[("main", main), ("conf.d/a.toml", &(without + &with + &own))]);
+        let all = all.expect("valid");
+        let has = |at: usize, section: &str, key: &str| {
+            all["channel"][at].get(section).is_some_and(|section| section.get(key).is_some())
+        };
+        let found = [0, 1, 2].map(|at| NEEDS.map(|(section, key, _)| has(at, section, key)));
+        assert_eq!(found, [[false; 3], [true; 3], [false, true, false]], "its own are checked");
+        assert!(has(0, "archive", "interval"));
     }
 
     #[test]

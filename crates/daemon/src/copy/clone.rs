@@ -9,10 +9,12 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::{FromRow, Limits, Link, LinkError, Row, Side};
 use csa_provider::sql_text::quote;
 use csa_relaystore::disk::RelayStoreOptions;
+use csa_scheduler::until::Until;
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 
 use super::error::{CopyError, Result};
+use super::options::check_end;
 use super::relay::empty_relay_store;
 use crate::verify::{LEFT_OUT, connect_error};
 
@@ -37,6 +39,8 @@ pub(crate) struct CloneOptions {
     pub(crate) account: TargetOptions,
     /// The relay store of the channel, which the clone begins empty.
     pub(crate) relay: RelayStoreOptions,
+    /// The channel's end.
+    pub(crate) until: Option<Until>,
 }
 
 /// The result of a clone.
@@ -69,6 +73,12 @@ impl Session {
         rows.map_err(|source| self.error(query, source))
     }
 
+    async fn executed(&mut self) -> Result<GtidSet> {
+        let executed: Vec<String> = self.rows("SELECT @@GLOBAL.gtid_executed").await?;
+        let executed = executed.first().map(|set| set.replace('\n', "")).unwrap_or_default();
+        executed.parse().map_err(|error| self.refused(&format!("{error}")))
+    }
+
     async fn run(&mut self, what: &str, statement: &str) -> Result<()> {
         let ran = self.link.query::<Row>(statement, Limits::LIST).await;
         ran.map(drop).map_err(|source| self.error(what, source))
@@ -96,6 +106,9 @@ pub(crate) async fn clone(
     let mut target = Session::connect(Side::Target, &options.target).await?;
     check_releases(&mut source, &mut target).await?;
     check_source(&mut source).await?;
+    if let Some(until) = &options.until {
+        check_end(until, &source.executed().await?)?;
+    }
     check_target(&mut target).await?;
     check_authority(options.source.tls.mode, &mut target).await?;
     source.link.quit().await;
@@ -126,9 +139,7 @@ pub(crate) async fn clone(
     // The source has one where it is the target of other channels.
     cloned.run("DROP DATABASE csa", "DROP DATABASE IF EXISTS csa").await?;
     let not_granted = make_account(&mut cloned, &options.account, say).await?;
-    let executed: Vec<String> = cloned.rows("SELECT @@GLOBAL.gtid_executed").await?;
-    let executed = executed.first().map(|set| set.replace('\n', "")).unwrap_or_default();
-    let executed = executed.parse().map_err(|error| cloned.refused(&format!("{error}")))?;
+    let executed = cloned.executed().await?;
     cloned.link.quit().await;
     Ok(CloneSummary { bytes, elapsed: begun.elapsed(), executed, not_granted })
 }

@@ -55,6 +55,7 @@ impl DrivenCopy {
             sources,
             target,
             rules: String::new(),
+            until: None,
             lanes,
             snapshot_bytes,
             pace: Arc::new(Pace::new(0)),

@@ -46,13 +46,13 @@ use error::Result;
 use keeping::keeping;
 pub(crate) use options::sources;
 pub(crate) use options::{CopyObserver, CopyOptions, CopySummary};
-use options::{check_gtids, connect_source};
+use options::{check_end, check_gtids, connect_source};
 pub(crate) use pace::Pace;
 use plan::Plan;
 pub(crate) use progress::{CopyProgress, CopyStep};
 use writer::TargetWriter;
 
-use crate::verify::{Scope, TableName, TableSelection, VerifySession};
+use crate::verify::{Scope, TableName, TableSelection, VerifySession, source_executed};
 
 /// A table that a copy would make.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,10 @@ pub(crate) async fn copy(
     let begun = Instant::now();
     let mut claim = CopyClaim::take(&options.target, &options.channel).await?;
     let source = async {
-        let (server, watcher) = connect_source(options).await?;
+        let (server, mut watcher) = connect_source(options).await?;
+        if let Some(until) = &options.until {
+            check_end(until, &source_executed(&mut watcher).await?)?;
+        }
         options.pace.look_at(server, options.source_slowdown).await;
         Ok((server, watcher))
     };

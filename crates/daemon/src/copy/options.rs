@@ -9,11 +9,13 @@ use csa_provider::binlog::GtidSet;
 use csa_provider::server::link::Side;
 use csa_provider::source::SourceOptions;
 use csa_relaystore::disk::RelayStoreOptions;
+use csa_scheduler::until::Until;
 
 use super::error::{CopyError, Result};
 use super::pace::Pace;
 use super::progress::CopyProgress;
 use crate::config::{ChannelSettings, ThrottleBy, written_rules};
+use crate::host::now_micros;
 use crate::throttle::HealthLimit;
 use crate::verify::{VerifySession, source_servers};
 
@@ -26,6 +28,8 @@ pub(crate) struct CopyOptions {
     pub(crate) target: Target,
     /// The channel's `replicate_*`, as they are noted.
     pub(crate) rules: String,
+    /// The channel's end.
+    pub(crate) until: Option<Until>,
     /// Sessions on each side that copy rows.
     pub(crate) lanes: usize,
     /// Tables that have no more bytes together are read in one snapshot, others in chunks.
@@ -73,6 +77,7 @@ impl CopyOptions {
             sources: sources(&settings.source),
             target: settings.target.clone(),
             rules: written_rules(&settings.filters),
+            until: settings.until.clone(),
             lanes: settings.copy.lanes as usize,
             snapshot_bytes: settings.copy.snapshot_limit.0,
             pace: Arc::new(Pace::new(settings.copy.rows_per_second)),
@@ -136,6 +141,23 @@ pub(super) fn check_gtids(options: &CopyOptions) -> Result<()> {
     )))
 }
 
+/// Refuses a copy of a source that has passed the channel's end: the copy would have what comes after it.
+pub(super) fn check_end(until: &Until, executed: &GtidSet) -> Result<()> {
+    let is_past = match until {
+        Until::BeforeTime(time) | Until::BeforeTimeWithin(time, _) => *time <= now_micros(),
+        Until::BeforeGtids(_) => until.is_reached(executed),
+        // A source that stands at the end has nothing after it.
+        Until::AfterGtids(set) => until.is_reached(executed) && set != executed,
+    };
+    match is_past {
+        false => Ok(()),
+        true => Err(CopyError::Refused(format!(
+            "applier.until: the source has reached {until}, and a copy is of the source as it is now; leave until out, \
+             or set start_from to the GTID set that the target holds"
+        ))),
+    }
+}
+
 /// Connects to the first of the source's servers that answers.
 pub(super) async fn connect_source(options: &CopyOptions) -> Result<(&Target, VerifySession)> {
     let mut failed = None;
@@ -153,4 +175,22 @@ pub(super) async fn connect_source(options: &CopyOptions) -> Result<(&Target, Ve
         || CopyError::Refused(format!("channel {}: it names no source", options.channel)),
         CopyError::from,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_copied_beyond_the_end_of_the_channel() {
+        let set = |range: &str| {
+            let set = format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:{range}");
+            set.parse::<GtidSet>().expect("a set")
+        };
+        let passes = |until| check_end(&until, &set("1-5")).is_ok();
+        assert!(!passes(Until::BeforeGtids(set("5"))) && passes(Until::BeforeGtids(set("6"))));
+        assert!(!passes(Until::AfterGtids(set("4"))) && passes(Until::AfterGtids(set("4-6"))));
+        assert!(passes(Until::AfterGtids(set("1-5"))), "nothing comes after it yet");
+        assert!(!passes(Until::BeforeTime(1)) && passes(Until::BeforeTime(u64::MAX)));
+    }
 }

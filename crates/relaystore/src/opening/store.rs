@@ -335,7 +335,14 @@ impl RelayStore {
     pub fn waits_for_archive(&self) -> bool {
         let state = self.shared.state.lock();
         let is_behind = state.archived.is_none_or(|archived| archived < state.released);
-        state.usage.waiting.is_some() && is_behind
+        let applied = if state.archived.is_some() { state.released } else { state.end };
+        // The store has room once all in it is archived; the disk has it once a whole segment is deleted.
+        let frees_segment = state.segments.len() > 1
+            && state.segments.first_key_value().is_some_and(|(&segment, first)| {
+                applied >= RelayPosition { segment, offset: first.transactions_end }
+            });
+        let frees_space = frees_segment || !state.usage.waits_for_disk;
+        state.usage.waiting.is_some() && is_behind && frees_space
     }
 
     /// Keeps nothing for the archive up to what is released: there is no room for it. Returns true if that is more than

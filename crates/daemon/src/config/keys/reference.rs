@@ -20,7 +20,7 @@ Channels may be in several files: the daemon also reads `conf.d/*.toml` beside t
 not set them: `[defaults.source]`, `[defaults.relay]`, `[defaults.archive]`, `[defaults.target]`, `[defaults.applier]`,
 `[defaults.copy]`, `[defaults.throttle_by]`, `[defaults.notify]`, `[defaults.verify]`, `[defaults.move]`. A channel with a key of
 its own for the password (or the address, the public key, or the receiver of notifications) takes no default for the others of
-that purpose.
+that purpose. A default that needs `archive.url` or `discover = \"group\"` is for channels with that.
 
 A change counts **at once** with `csa-daemon reload`, with the next start of the **channel** (`csa-daemon reload --restart`, or
 `csa-daemon reload`, then `csa-daemon restart`), or with that of the **daemon**. `reload` starts channels that are new, stops
