@@ -306,19 +306,18 @@ impl Reception {
         let halt = self.stop.child_token();
         let (halted, shown) = (halt.clone(), self.watch.clone());
         let received_until_stopped = async move {
+            let changing = kept.clone();
             let receiving = async move {
-                // Cancelled by dropping it: a provider that waits for room in the store would not
-                // notice a stop.
-                let outcome = tokio::select! {
+                // Cancelled by dropping it: a provider that waits for room in the store would not notice a stop.
+                tokio::select! {
                     outcome = stream.run(inlet, halted.clone()) => outcome,
                     () = halted.cancelled() => Ok(()),
-                    never = kept.save_changes() => match never {},
-                };
-                // The last change may be unsaved.
-                kept.save().await;
-                outcome
+                    never = changing.save_changes() => match never {},
+                }
             };
             let outcome = caught(receiving).await;
+            // The last change may be unsaved, also after a panic.
+            kept.save().await;
             let outcome = outcome.unwrap_or_else(|panic| Err(ReceptionEnd::of_panic(panic)));
             let error = outcome.err().map(|end| {
                 let error = Arc::clone(&end.error);
