@@ -129,6 +129,7 @@ mod tests {
     use super::*;
     use crate::channel::kept_foreign::KeptForeign;
     use crate::channel::live_settings::Controls;
+    use crate::channel::supervisor::tests::fill;
     use crate::channel::watch::Watch;
     use crate::config::Config;
     use crate::config::tests::in_folder;
@@ -173,6 +174,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn reception_that_was_told_to_end_does_not_continue() {
         let (reception, settings, _folder) = reception();
+        fill(&settings).await;
         let settings = Arc::new(settings);
         let attached = reception.attach(&settings, &GtidSet::new(), None, Foreign::default()).await;
         drop(attached.expect("opened"));
@@ -183,6 +185,8 @@ mod tests {
         receiving.halt.cancel();
         assert!(!receiving.continues(&settings));
         drop(current);
+        // Another one takes its place while the target is away.
+        assert!(reception.resume(&settings).await.expect("opened again"));
         reception.end().await;
     }
 }
