@@ -7,9 +7,10 @@
 use std::future::Future;
 use std::time::Duration;
 
+use csa_provider::seams::Backoff;
 use csa_provider::server::link::{Limits, Opening, rows_as, rule_of};
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::error::{Error, Result};
 use crate::server::processes::{self, Process, ProcessRow};
@@ -23,6 +24,9 @@ const UNDER_WAY: Duration = Duration::from_secs(5);
 const FIRST: Duration = Duration::from_secs(10);
 /// Time to wait for an answer that is on its way before asking again, or half of `net_timeout`.
 const AGAIN: Duration = Duration::from_secs(2);
+/// The longest pause after a connection that the server refuses, or `net_timeout`: it counts them, and blocks this host
+/// after some (`max_connect_errors`).
+const REFUSED_MAX: Duration = Duration::from_secs(600);
 
 /// The state of a session as another connection sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +62,7 @@ impl Liveness {
         let mut patience = limit.min(FIRST);
         let mut answered: Option<Instant> = None;
         let mut was_down = false;
+        let mut refusals = None;
         // Keeps the room for the question free until it is asked again.
         let mut _way = None;
         loop {
@@ -88,12 +93,13 @@ impl Liveness {
                     AGAIN.min(limit / 2)
                 }
                 Ok(Err(error @ Error::Silent { .. })) => return Err(error),
-                // The name may not have been found for a moment, and the session's work may have taken hours.
+                // A name or a file may not have been found for a moment, and the session's work may have taken hours.
                 Ok(Err(_)) if is_down && !was_down => AGAIN.min(limit / 2),
                 // What stands between says nothing about the server. Where TLS fails, no other session could take the
                 // place of this one.
                 Ok(Err(error))
-                    if !error.is_of_protection() && error.code().is_none_or(is_between) =>
+                    if (is_down || !error.is_of_protection())
+                        && error.code().is_none_or(is_between) =>
                 {
                     return Err(self.silent(&error.to_string()));
                 }
@@ -107,11 +113,25 @@ impl Liveness {
                     if _way.is_some() { AFTER_MAKING_WAY } else { limit }
                 }
                 // The server is there, and is too busy or not allowed to say more.
-                Ok(Err(_)) => limit,
+                Ok(Err(error)) => self.pause(&error, &mut refusals),
                 Err(_) => return Err(self.silent("the server answers no other connection either")),
             };
             was_down = is_down;
         }
+    }
+
+    /// Returns the pause after a connection that the server refused.
+    fn pause(&self, error: &Error, refusals: &mut Option<Backoff>) -> Duration {
+        let pauses = refusals.get_or_insert_with(|| {
+            let connection = self.connection;
+            warn!(
+                connection, %error,
+                "it can't be asked what a silent session does; until it can, a server that hangs is not noticed"
+            );
+            let limit = self.target.net_timeout;
+            Backoff::new(limit, limit.max(REFUSED_MAX))
+        });
+        pauses.pause()
     }
 
     /// Asks the server about the session, which was first seen to have answered at `answered`.
@@ -187,6 +207,7 @@ fn verdict(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use csa_provider::server::link::LinkError;
@@ -199,7 +220,7 @@ mod tests {
 
     /// Two errors in turn, with which all connections fail.
     #[derive(Debug)]
-    struct Failing(AtomicU32, fn() -> LinkError, fn() -> LinkError);
+    struct Failing(Arc<AtomicU32>, fn() -> LinkError, fn() -> LinkError);
 
     impl Connector for Failing {
         fn connect<'a>(
@@ -213,29 +234,38 @@ mod tests {
         }
     }
 
-    /// Waits for an answer that takes five minutes; returns the time waited, and whether it was given up.
-    async fn watched(first: fn() -> LinkError, second: fn() -> LinkError) -> (u64, bool) {
-        let target = Target::new(options(), Failing(AtomicU32::new(0), first, second));
+    /// Waits for an answer that takes five minutes; returns the time waited, whether it was given up, and the number of
+    /// connections.
+    async fn watched(first: fn() -> LinkError, second: fn() -> LinkError) -> (u64, bool, u32) {
+        let attempts = Arc::new(AtomicU32::new(0));
+        let target = Target::new(options(), Failing(Arc::clone(&attempts), first, second));
         let begun = Instant::now();
         let answer = async {
             tokio::time::sleep(Duration::from_secs(300)).await;
             Ok(())
         };
         let answer = Liveness::of(&target, 7).watch(answer).await;
-        (begun.elapsed().as_secs(), matches!(answer, Err(Error::Silent { .. })))
+        let is_given_up = matches!(answer, Err(Error::Silent { .. }));
+        (begun.elapsed().as_secs(), is_given_up, attempts.load(Ordering::Relaxed))
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_session_is_not_given_up_for_what_says_nothing_about_it() {
         let tls: fn() -> LinkError = || LinkError::Tls("another authority".to_owned());
         let login: fn() -> LinkError = || LinkError::Login("another plugin".to_owned());
+        let account: fn() -> LinkError =
+            || LinkError::Server { code: 1045, message: "another password".to_owned() };
+        let file: fn() -> LinkError = || LinkError::OwnTls("no such file".to_owned());
         let name: fn() -> LinkError = || LinkError::Io(std::io::ErrorKind::NotFound.into());
         let timeout: fn() -> LinkError = || LinkError::Timeout(Duration::from_secs(1));
         for (first, second, expected) in [
-            (tls, login, (300, false)),
-            (name, tls, (300, false)),
-            (name, name, (12, true)),
-            (timeout, tls, (10, true)),
+            // After 10 s, and then after pauses of 60 and 120 s.
+            (tls, login, (300, false, 3)),
+            (account, account, (300, false, 3)),
+            (name, tls, (300, false, 6)),
+            (name, name, (12, true, 2)),
+            (file, file, (12, true, 2)),
+            (timeout, tls, (10, true, 1)),
         ] {
             assert_eq!(watched(first, second).await, expected, "{} and {}", first(), second());
         }

@@ -1,6 +1,5 @@
-//! Reception: the source's stream into the relay store. It is independent of pipelines, which
-//! attach to it, and continues while nothing is applied, because the source purges without waiting
-//! for an applier.
+//! Reception: the source's stream into the relay store. It is independent of pipelines, which attach to it, and continues
+//! while nothing is applied, because the source purges without waiting for an applier.
 
 mod received;
 
@@ -151,18 +150,20 @@ impl Reception {
         Ok(current.insert(receiving).received.clone())
     }
 
-    /// Receives after what the store holds, although the target's progress is not known; an empty
-    /// store has no place to begin. Returns whether anything is received. No applier is attached, so
-    /// a store with other settings is opened again: until the target is back, nothing else makes a
-    /// higher limit count.
+    /// Receives after what the store holds, although the target's progress is not known; an empty store has no place to
+    /// begin. Returns whether anything is received. No applier is attached, so a store with other settings is opened
+    /// again: until the target is back, nothing else makes a higher limit count.
     pub(super) async fn resume(
         &self,
         settings: &Arc<ChannelSettings>,
     ) -> Result<bool, ChannelError> {
         self.revive(settings).await?;
         let mut current = self.current.lock().await;
-        if current.as_ref().is_some_and(|receiving| !receiving.is_of(settings)) {
-            info!("reception begins again with other settings");
+        // Whoever told it to end, to open another one in its place, may have been dropped by a stop.
+        let is_halted = |halt: &CancellationToken| halt.is_cancelled() && !self.stop.is_cancelled();
+        let is_past = |old: &Receiving| is_halted(&old.halt) || !old.is_of(settings);
+        if current.as_ref().is_some_and(is_past) {
+            info!("reception begins again");
             self.close_to_reopen(&mut current).await;
         }
         if current.is_none()
@@ -306,19 +307,18 @@ impl Reception {
         let halt = self.stop.child_token();
         let (halted, shown) = (halt.clone(), self.watch.clone());
         let received_until_stopped = async move {
+            let changing = kept.clone();
             let receiving = async move {
-                // Cancelled by dropping it: a provider that waits for room in the store would not
-                // notice a stop.
-                let outcome = tokio::select! {
+                // Cancelled by dropping it: a provider that waits for room in the store would not notice a stop.
+                tokio::select! {
                     outcome = stream.run(inlet, halted.clone()) => outcome,
                     () = halted.cancelled() => Ok(()),
-                    never = kept.save_changes() => match never {},
-                };
-                // The last change may be unsaved.
-                kept.save().await;
-                outcome
+                    never = changing.save_changes() => match never {},
+                }
             };
             let outcome = caught(receiving).await;
+            // The last change may be unsaved, also after a panic.
+            kept.save().await;
             let outcome = outcome.unwrap_or_else(|panic| Err(ReceptionEnd::of_panic(panic)));
             let error = outcome.err().map(|end| {
                 let error = Arc::clone(&end.error);

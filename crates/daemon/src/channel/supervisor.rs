@@ -480,4 +480,4 @@ impl RunState {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use tokio::task::{JoinSet, spawn_blocking};
-use tracing::{info, warn};
+use tokio::task::spawn_blocking;
+use tracing::{error, info, warn};
 
 use super::live_settings::DAEMON_SETTINGS;
 use super::process::Daemon;
@@ -14,7 +14,7 @@ use crate::config::{
     Access, Applies, ChannelSettings, Config, ConfigError, DaemonConfig, applies, channel_changes,
     claims_changes, daemon_changes,
 };
-use crate::host::Sender;
+use crate::host::{Sender, caught};
 use crate::observe::view::{ChangedView, ChannelState, PendingView, ReloadView, RestartedView};
 
 /// The way in which the configuration is read again.
@@ -84,6 +84,7 @@ impl Daemon {
         let mut concerned = plan.removed.clone();
         let view = self.carry_out(plan, &config.daemon).await;
         report(&view);
+        concerned.retain(|channel| view.removed.iter().any(|name| name == channel.name()));
         concerned.extend(self.channels());
         self.record_for(&concerned, sender, "reload", |channel| view.of_channel(channel)).await;
         Ok(view)
@@ -167,12 +168,16 @@ impl Daemon {
         }
         let patience = self.stop_timeout();
         // Before others start, which may have the same target.
-        let mut stops = JoinSet::new();
-        for channel in removed {
-            stops.spawn(async move { channel.remove(patience).await });
+        let remove = move |channel: Arc<Supervisor>| async move {
+            channel.remove(patience).await;
+            true
+        };
+        for channel in left_behind(removed, remove).await {
+            view.removed.retain(|name| name != channel.name());
+            view.pending.push(pending(Some(channel.name()), "removed", Applies::Daemon));
+            // What is left of it still has somebody who ends it.
+            all.push(channel);
         }
-        // Each to its end, whichever of them panics.
-        while stops.join_next().await.is_some() {}
         let added: Vec<_> = added.into_iter().map(|settings| self.supervisor(settings)).collect();
         all.extend(added.iter().map(Arc::clone));
         all.sort_by_key(|channel| order.iter().position(|name| name == channel.name()));
@@ -183,22 +188,41 @@ impl Daemon {
         if let Some(fleet) = self.fleet() {
             fleet.look_again();
         }
-        let mut restarts = JoinSet::new();
-        for channel in restarted {
-            restarts.spawn(async move {
-                let is_left = !channel.restart_unless_stopped(patience).await;
-                is_left.then(|| channel.name().to_owned())
-            });
-        }
-        while let Some(left) = restarts.join_next().await {
-            left.ok().flatten().iter().for_each(|name| not_restarted(&mut view, name));
+        let restart = move |channel: Arc<Supervisor>| async move {
+            channel.restart_unless_stopped(patience).await
+        };
+        for channel in left_behind(restarted, restart).await {
+            not_restarted(&mut view, channel.name());
         }
         view
     }
 }
 
+/// Has all channels do something at the same time. Returns those that don't do it, or panic, which ends no other.
+async fn left_behind<F>(
+    channels: Vec<Arc<Supervisor>>,
+    act: impl Fn(Arc<Supervisor>) -> F,
+) -> Vec<Arc<Supervisor>>
+where
+    F: Future<Output = bool> + Send + 'static,
+{
+    let begin = |channel: Arc<Supervisor>| (Arc::clone(&channel), caught(act(channel)));
+    let tasks: Vec<_> = channels.into_iter().map(begin).collect();
+    let mut left = Vec::new();
+    for (channel, task) in tasks {
+        let done = task.await;
+        if let Err(panic) = &done {
+            error!(channel = channel.name(), %panic, "the reload failed for the channel");
+        }
+        if !matches!(done, Ok(true)) {
+            left.push(channel);
+        }
+    }
+    left
+}
+
 /// Notes that a channel keeps its settings until its next start: it was stopped after the plan was made, another command
-/// has it, the daemon is stopping, or another daemon runs the channel.
+/// has it, the daemon is stopping, another daemon runs it, or its restart panicked.
 fn not_restarted(view: &mut ReloadView, name: &str) {
     let left = view.restarted.extract_if(.., |restarted| restarted.channel_name == name);
     let settings: Vec<String> = left.flat_map(|restarted| restarted.settings).collect();

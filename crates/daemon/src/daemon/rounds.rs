@@ -22,10 +22,8 @@ pub(crate) async fn keep(daemon: Arc<Daemon>, stop: CancellationToken) {
     let mut tasks: BTreeMap<String, (Arc<Supervisor>, AbortOnDropHandle<()>)> = BTreeMap::new();
     while !stop.is_cancelled() {
         let channels = daemon.channels();
-        // One of the same name may be another one. A task ends only by a panic, and is begun again.
-        tasks.retain(|_, (known, task)| {
-            !task.is_finished() && channels.iter().any(|channel| Arc::ptr_eq(channel, known))
-        });
+        // One of the same name may be another one.
+        tasks.retain(|_, (known, _)| channels.iter().any(|channel| Arc::ptr_eq(channel, known)));
         for channel in channels {
             let name = channel.name().to_owned();
             let (compared, permits) = (Arc::clone(&channel), Arc::clone(&permits));

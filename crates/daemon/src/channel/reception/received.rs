@@ -122,24 +122,63 @@ impl StoreDamage {
 
 #[cfg(test)]
 mod tests {
+    use csa_provider::binlog::Uuid;
+    use csa_provider::server::link::{Connecting, Endpoint, Network};
     use csa_provider::source::Foreign;
+    use tempfile::TempDir;
     use tokio_util::sync::CancellationToken;
 
     use super::super::Reception;
     use super::*;
+    use crate::channel::kept_foreign::KeptForeign;
     use crate::channel::live_settings::Controls;
+    use crate::channel::supervisor::tests::fill;
     use crate::channel::watch::Watch;
     use crate::config::Config;
     use crate::config::tests::in_folder;
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn reception_that_was_told_to_end_does_not_continue() {
+    /// Returns a channel's reception, which has not begun.
+    fn reception() -> (Reception, ChannelSettings, TempDir) {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let relay = "\n[channel.relay]\nmin_free_disk = \"0\"\nsync = \"os\"\n";
         let text = in_folder(folder.path(), 1) + relay;
-        let settings = Arc::new(Config::parse(&text).expect("valid").channels.remove(0));
+        let settings = Config::parse(&text).expect("valid").channels.remove(0);
         let watch = Watch::new(&settings, Controls::new(&settings));
         let reception = Reception::new(watch, settings.directory(), CancellationToken::new());
+        (reception, settings, folder)
+    }
+
+    /// A network with a bug, which shows when a server has just sent something for the first time.
+    #[derive(Debug)]
+    struct Panics(SharedForeign, Foreign);
+
+    impl Network for Panics {
+        fn connect<'a>(&'a self, _: &'a Endpoint, _: Option<Duration>) -> Connecting<'a> {
+            self.0.set(self.1.clone());
+            panic!("a bug")
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_that_sent_something_is_in_the_file_after_a_panic() {
+        let (reception, mut settings, _folder) = reception();
+        let foreign = Foreign { followed: [Uuid::from_u128(7)].into(), ..Foreign::default() };
+        let network = Panics(reception.foreign.shared().clone(), foreign.clone());
+        settings.source.environment.network = Arc::new(network);
+        let settings = Arc::new(settings);
+        let attached = reception.attach(&settings, &GtidSet::new(), None, Foreign::default()).await;
+        let mut end = attached.expect("opened").end;
+        let ended = tokio::time::timeout(Duration::from_secs(60), end.wait_for(Option::is_some));
+        drop(ended.await.expect("it ends").expect("it says so"));
+        assert_eq!(KeptForeign::read(settings.directory()).shared().get(), foreign);
+        reception.end().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn reception_that_was_told_to_end_does_not_continue() {
+        let (reception, settings, _folder) = reception();
+        fill(&settings).await;
+        let settings = Arc::new(settings);
         let attached = reception.attach(&settings, &GtidSet::new(), None, Foreign::default()).await;
         drop(attached.expect("opened"));
         let current = reception.current.lock().await;
@@ -149,6 +188,8 @@ mod tests {
         receiving.halt.cancel();
         assert!(!receiving.continues(&settings));
         drop(current);
+        // Another one takes its place while the target is away.
+        assert!(reception.resume(&settings).await.expect("opened again"));
         reception.end().await;
     }
 }

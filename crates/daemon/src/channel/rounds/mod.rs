@@ -8,7 +8,11 @@ mod result;
 pub(super) mod status;
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use csa_provider::seams::{Backoff, unhurried};
@@ -51,7 +55,32 @@ impl Supervisor {
     /// Compares both servers from time to time, as the settings say. Never ends; may be dropped anywhere. `permits` bound
     /// the comparisons of the daemon.
     pub(crate) async fn keep_compared(&self, permits: &Semaphore) {
-        match keep(self, permits).instrument(self.span()).await {}
+        let kept = again(self.rounds(), move || keep(self, permits));
+        match kept.instrument(self.span()).await {}
+    }
+}
+
+/// Does the work again whenever it panics, after a pause. In a task of its own it would end later than this one, if this
+/// one is aborted.
+async fn again<F: Future<Output = Infallible>>(
+    status: &RoundsStatus,
+    work: impl Fn() -> F,
+) -> Infallible {
+    let mut backoff = Backoff::new(unhurried(PAUSE), unhurried(PAUSE_MAX));
+    loop {
+        let mut working = pin!(work());
+        let panicked = poll_fn(|context| {
+            let polled = catch_unwind(AssertUnwindSafe(|| working.as_mut().poll(context)));
+            match polled {
+                Ok(poll) => poll.map(|never| match never {}),
+                Err(_) => Poll::Ready(()),
+            }
+        });
+        panicked.await;
+        let why = "the comparison panicked";
+        status.failed(why);
+        error!("source and target are not compared: {why}; trying again");
+        tokio::time::sleep(backoff.pause()).await;
     }
 }
 
@@ -278,9 +307,28 @@ async fn is_gone(kept: &Kept, directory: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::result::LastRound;
     use super::*;
     use crate::observe::view::ChannelState;
+
+    async fn panics(begun: &AtomicU32) -> Infallible {
+        begun.fetch_add(1, Ordering::Relaxed);
+        panic!("a bug")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_comparison_that_panics_is_tried_again_ever_later() {
+        let (status, begun) = (RoundsStatus::default(), AtomicU32::new(0));
+        let hour = Duration::from_secs(3600);
+        let ended = tokio::time::timeout(hour, again(&status, || panics(&begun))).await;
+        assert!(ended.is_err(), "it never ends");
+        // After pauses of 30, 60, 120, 240 and 480 s, and then of 600 s.
+        assert_eq!((begun.into_inner(), status.failures()), (10, 10));
+        let detail = status.view().expect("shown").detail;
+        assert!(detail.contains("panicked"), "{detail}");
+    }
 
     #[tokio::test]
     async fn a_result_ends_once_another_daemon_has_the_channel() {

@@ -44,7 +44,7 @@ fn gtid() -> Gtid {
 }
 
 /// Leaves a relay store with one transaction.
-async fn fill(settings: &ChannelSettings) {
+pub(in crate::channel) async fn fill(settings: &ChannelSettings) {
     let (store, _) = RelayStore::open(settings.relay.clone(), &GtidSet::new()).expect("created");
     let mut inlet = store.inlet().expect("a thread");
     let format = format_description().raw().clone();

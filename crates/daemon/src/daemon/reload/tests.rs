@@ -45,6 +45,37 @@ async fn a_channel_that_was_stopped_after_the_plan_stays_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_panics_is_neither_called_restarted_nor_lost() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let text = in_folder(folder.path(), 1);
+    let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+    let config = Config::parse(&text).expect("valid");
+    let path = folder.path().join("csa-daemon.toml");
+    let daemon = Daemon::new(config, path, LogFilter::of_test(), &stop, &kill);
+    let channel = daemon.channel("orders").expect("configured");
+    channel.start().await;
+    let changed = format!("{text}connect_timeout = \"5s\"\n");
+    let mut config = Config::parse(&changed).expect("valid");
+    // No clock shows the time after it, and whoever asks for that panics.
+    config.daemon.stop_timeout.0 = std::time::Duration::MAX;
+    let channels = std::mem::take(&mut config.channels);
+    for (channels, left) in [(channels, "target.connect_timeout"), (Vec::new(), "removed")] {
+        let mut plan = ReloadPlan::default();
+        let how = Reload { restart: true, ..Reload::default() };
+        daemon.plan_channels(channels, &config, how, &mut plan);
+        assert_eq!(plan.restarted.len() + plan.removed.len(), 1);
+        let view = daemon.carry_out(plan, &config.daemon).await;
+        assert!(view.restarted.is_empty() && view.removed.is_empty(), "{view:?}");
+        let pending: Vec<_> = view.pending.iter().map(|one| one.setting.as_str()).collect();
+        assert_eq!(pending, [left]);
+        let kept = daemon.channel("orders").expect("it may still run");
+        assert!(Arc::ptr_eq(&kept, &channel));
+    }
+    stop.cancel();
+    channel.finish().await.expect("stopped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_reload_whose_file_hangs_does_not_keep_the_process_from_ending() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let (stop, kill) = (CancellationToken::new(), CancellationToken::new());

@@ -130,15 +130,14 @@ async fn encrypt_transport(
     let host = options.endpoint.host();
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| LinkError::Tls(format!("{host:?}: {error}")))?;
-    let stream = TlsConnector::from(config)
-        .connect(name, transport)
-        .await
-        .map_err(|error| tls_error(error, options.side))?;
+    let stream =
+        TlsConnector::from(config).connect(name, transport).await.map_err(LinkError::Io)?;
     Ok(Packets::resume(Box::new(stream), sequence))
 }
 
-/// An error of TLS comes from one of the two sides; any other, an end included, from the network.
-fn tls_error(error: std::io::Error, side: Side) -> LinkError {
+/// An error of TLS comes from one of the two sides; any other, an end included, from the network. With TLS 1.3 a server
+/// refuses our certificate after the handshake, as an answer to the login.
+pub(super) fn tls_error(error: std::io::Error, side: Side) -> LinkError {
     match error.get_ref().and_then(|cause| cause.downcast_ref()) {
         Some(cause) => LinkError::Tls(tls::explain(cause, side)),
         None => LinkError::Io(error),

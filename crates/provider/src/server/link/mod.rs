@@ -173,6 +173,7 @@ impl Link {
         tls: Option<Arc<ClientConfig>>,
     ) -> Result<Self, LinkError> {
         login::login(transport, options, tls).await.map_err(|error| match error {
+            LinkError::Io(error) => login::tls_error(error, options.side),
             LinkError::TooLong(text) => {
                 LinkError::Protocol(format!("{text} before the login was complete"))
             }

@@ -3,9 +3,11 @@
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use super::*;
 use crate::server::link::{TlsMode, TlsOptions, client_config};
@@ -42,8 +44,12 @@ j/eryXF1af95z3r8Ldqh841lPL6uE+myRs9AtHCx7ueiLaVH28yefNTc
 -----END PRIVATE KEY-----
 ";
 
-/// Returns the settings of a server that shows a certificate, whatever it is.
-fn server(certificate: &str, version: &'static SupportedProtocolVersion) -> ServerConfig {
+/// Returns the settings of a server that shows a certificate, whatever it is, and checks those of its clients.
+fn server(
+    certificate: &str,
+    version: &'static SupportedProtocolVersion,
+    clients: Arc<dyn ClientCertVerifier>,
+) -> ServerConfig {
     let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).expect("one");
     let key = PrivateKeyDer::from_pem_slice(KEY.as_bytes()).expect("a key");
     let provider = ring::default_provider();
@@ -52,7 +58,7 @@ fn server(certificate: &str, version: &'static SupportedProtocolVersion) -> Serv
     ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[version])
         .expect("a version")
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_cert_resolver(Arc::new(shown))
 }
 
@@ -62,13 +68,22 @@ async fn login_to(
     mode: TlsMode,
     version: &'static SupportedProtocolVersion,
 ) -> Result<SourceConnection, LinkError> {
+    let server = server(certificate, version, WebPkiClientVerifier::no_client_auth());
+    login_at(server, certificate, mode).await
+}
+
+async fn login_at(
+    server: ServerConfig,
+    certificate: &str,
+    mode: TlsMode,
+) -> Result<SourceConnection, LinkError> {
     let ca = file(certificate);
     let tls = TlsOptions { ca: Some(ca.path().to_owned()), ..tls(mode) };
     let options = SourceOptions { tls, ..options() };
     let tls = client_config(&options.link("source", 0)).expect("a configuration");
     login(options, tls, async move |mut source| {
         source.greet("caching_sha2_password", CAPABILITY_TLS).await;
-        let Some(mut source) = source.encrypt(server(certificate, version)).await else { return };
+        let Some(mut source) = source.encrypt(server).await else { return };
         source.login_packet().await;
         source.ok().await;
     })
@@ -102,13 +117,31 @@ async fn a_source_that_shows_the_certificate_of_its_authority_is_told_so() {
     }
 }
 
+#[tokio::test]
+async fn a_source_that_wants_another_certificate_of_ours_is_understood() {
+    for version in [&TLS12, &TLS13] {
+        let mut authorities = RootCertStore::empty();
+        let authority = CertificateDer::from_pem_slice(AUTHORITY.as_bytes()).expect("one");
+        authorities.add(authority).expect("an authority");
+        let provider = Arc::new(ring::default_provider());
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+        let server = server(AUTHORITY, version, clients.build().expect("a verifier"));
+        let refused = login_at(server, AUTHORITY, TlsMode::Required).await.expect_err("no login");
+        let text = refused.to_string();
+        assert!(refused.is_protection(), "{text}");
+        assert!(text.contains("source does not accept our certificate"), "{text}");
+    }
+}
+
 #[test]
 fn a_certificate_of_ours_that_can_t_be_shown_is_named() {
     let (cert, key) = (file(VERSION_1), file(KEY));
     let (cert, key) = (cert.path().to_owned(), key.path().to_owned());
     let tls = TlsOptions { cert: Some(cert.clone()), key: Some(key), ..tls(TlsMode::Required) };
     let options = SourceOptions { tls, ..options() };
-    let text = client_config(&options.link("source", 0)).expect_err("version 1").to_string();
+    let error = client_config(&options.link("source", 0)).expect_err("version 1");
+    assert!(matches!(error, LinkError::OwnTls(_)), "{error:?}");
+    let text = error.to_string();
     let named = format!("[channel.source] tls_cert {} is of X.509 version 1", cert.display());
     assert!(text.contains(&named), "{text}");
 }
