@@ -234,14 +234,14 @@ until = { sql_after_gtids = "a" }
 
     #[test]
     fn a_default_is_for_channels_with_the_key_that_it_needs() {
-        let main = "[defaults.source]\nprefer = \"secondary\"\n\
-                    [defaults.archive]\nrequired = true\ninterval = \"5s\"\noptions = { a = \"b\" }\n";
+        let main = MAIN.replace("server_id = 7", "server_id = 7\nprefer = \"secondary\"")
+            + "[defaults.archive]\nrequired = true\ninterval = \"5s\"\noptions = { a = \"b\" }\n";
         let without = channel("a", "host = \"h\"");
         let with = channel("b", "host = \"h\"\ndiscover = \"group\"")
             + "[channel.archive]\nurl = \"file:///tmp\"\n";
         let own = channel("c", "host = \"h\"\ndiscover = \"none\"")
             + "[channel.archive]\nrequired = true\n";
-        let all = merged(&[("main", main), ("conf.d/a.toml", &(without + &with + &own))]);
+        let all = merged(&[("main", &main), ("conf.d/a.toml", &(without + &with + &own))]);
         let all = all.expect("valid");
         let has = |at: usize, section: &str, key: &str| {
             all["channel"][at].get(section).is_some_and(|section| section.get(key).is_some())
