@@ -84,11 +84,14 @@ $(RELEASE_PROGRAMS)/installed: config/release/requirements.txt
 TEST_TIMES := target/test-times
 REUSE_SERVERS ?= $(abspath target/test-servers)
 CARGO_TEST = cargo test --config 'target."cfg(all())".runner = "$(abspath tests/timed)"' --workspace --no-fail-fast
+# A session of its own, which ends with the first run: Ctrl-C does not reach what a shell runs in the background.
+BESIDE = CSA_TEST_TIMES=$$CSA_TEST_TIMES.beside setsid timeout 3600 nice -n 19 $(CARGO_TEST) $(1) >$(TEST_TIMES).log 2>&1 & \
+	beside=$$!; trap 'kill -- -$$beside 2>/dev/null' EXIT; trap 'exit 130' INT TERM;
 # Runs the tests $(1), with the tests $(2) beside them at the lowest priority, and reports on all whatever the outcome.
 define RUN_TESTS
 @rm -f $(TEST_TIMES)* $(REUSE_SERVERS)
 @export CSA_TEST_TIMES=$(abspath $(TEST_TIMES)) $(if $(REUSE_SERVERS),CSA_REUSE_SERVERS=$(REUSE_SERVERS)); \
-	$(if $(2),CSA_TEST_TIMES=$$CSA_TEST_TIMES.beside nice -n 19 $(CARGO_TEST) $(2) >$(TEST_TIMES).log 2>&1 & beside=$$!;) \
+	$(if $(2),$(call BESIDE,$(2))) \
 	$(CARGO_TEST) $(1); status=$$?; \
 	$(if $(2),wait $$beside || status=$$?; cat $(TEST_TIMES).log; cat $(TEST_TIMES).beside >>$(TEST_TIMES);) \
 	tests/timed --report 10 $(TEST_TIMES); exit $$status
