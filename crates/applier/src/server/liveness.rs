@@ -7,7 +7,6 @@
 use std::future::Future;
 use std::time::Duration;
 
-use csa_provider::seams::Backoff;
 use csa_provider::server::link::{Limits, Opening, rows_as, rule_of};
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -24,9 +23,6 @@ const UNDER_WAY: Duration = Duration::from_secs(5);
 const FIRST: Duration = Duration::from_secs(10);
 /// Time to wait for an answer that is on its way before asking again, or half of `net_timeout`.
 const AGAIN: Duration = Duration::from_secs(2);
-/// The longest pause after a connection that the server refuses, or `net_timeout`: it counts them, and blocks this host
-/// after some (`max_connect_errors`).
-const REFUSED_MAX: Duration = Duration::from_secs(600);
 
 /// The state of a session as another connection sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +58,6 @@ impl Liveness {
         let mut patience = limit.min(FIRST);
         let mut answered: Option<Instant> = None;
         let mut was_down = false;
-        let mut refusals = None;
         // Keeps the room for the question free until it is asked again.
         let mut _way = None;
         loop {
@@ -73,6 +68,13 @@ impl Liveness {
                     return Err(self.silent(&format!("{} is the target now", self.target.address())));
                 }
                 () = tokio::time::sleep(patience) => {}
+            }
+            // What follows from a look belongs to it.
+            if !was_down && _way.is_none() {
+                patience = self.target.refusals.pause();
+                if !patience.is_zero() {
+                    continue;
+                }
             }
             // Boxed, not to enlarge the future of every answer: it is large and seldom needed.
             // An answer that comes while the server is asked still counts.
@@ -113,25 +115,24 @@ impl Liveness {
                     if _way.is_some() { AFTER_MAKING_WAY } else { limit }
                 }
                 // The server is there, and is too busy or not allowed to say more.
-                Ok(Err(error)) => self.pause(&error, &mut refusals),
+                Ok(Err(error)) => self.refused(&error),
                 Err(_) => return Err(self.silent("the server answers no other connection either")),
             };
             was_down = is_down;
         }
     }
 
-    /// Returns the pause after a connection that the server refused.
-    fn pause(&self, error: &Error, refusals: &mut Option<Backoff>) -> Duration {
-        let pauses = refusals.get_or_insert_with(|| {
+    /// Notes that the server refuses to be asked. Returns the time after which the pause is looked at again.
+    fn refused(&self, error: &Error) -> Duration {
+        let limit = self.target.net_timeout;
+        if self.target.refusals.begin(limit) {
             let connection = self.connection;
             warn!(
                 connection, %error,
                 "it can't be asked what a silent session does; until it can, a server that hangs is not noticed"
             );
-            let limit = self.target.net_timeout;
-            Backoff::new(limit, limit.max(REFUSED_MAX))
-        });
-        pauses.pause()
+        }
+        limit
     }
 
     /// Asks the server about the session, which was first seen to have answered at `answered`.
@@ -142,6 +143,7 @@ impl Liveness {
         let found: Vec<ProcessRow> = found
             .and_then(|rows| rows_as(&query, rows))
             .map_err(|source| Error::Target { address: self.target.address(), source })?;
+        self.target.refusals.end();
         let found = found.into_iter().next().map(Process::from);
         debug!(connection = self.connection, ?found, "asked what a silent session does");
         // A member that has lost the majority of its group may execute a COMMIT for ever.
@@ -269,6 +271,27 @@ mod tests {
         ] {
             assert_eq!(watched(first, second).await, expected, "{} and {}", first(), second());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_counts_for_all_answers_until_a_login_succeeds() {
+        let attempts = Arc::new(AtomicU32::new(0));
+        let account: fn() -> LinkError =
+            || LinkError::Server { code: 1045, message: "another password".to_owned() };
+        let target = Target::new(options(), Failing(Arc::clone(&attempts), account, account));
+        let answered = async |connection| {
+            let answer = async {
+                tokio::time::sleep(Duration::from_secs(12)).await;
+                Ok(())
+            };
+            Liveness::of(&target, connection).watch(answer).await.expect("not given up");
+            attempts.load(Ordering::Relaxed)
+        };
+        for connection in 0..4 {
+            assert_eq!(answered(connection).await, 1, "the next look is 60 s after the first");
+        }
+        target.refusals.end();
+        assert_eq!(answered(4).await, 2);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub(crate) mod prelude;
 pub(crate) mod processes;
 pub(crate) mod reachability;
 pub(crate) mod reached;
+pub(crate) mod refusals;
 pub(crate) mod retry_pause;
 pub(crate) mod room;
 pub(crate) mod row_session;

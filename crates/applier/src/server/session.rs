@@ -59,6 +59,7 @@ impl Session {
 
     async fn open(target: &Target) -> Result<Self> {
         let link = target.connect().await?;
+        target.refusals.end();
         // Only now: to connect may find another server.
         let address = target.address();
         let id = link.id();

@@ -9,6 +9,7 @@ use csa_provider::server::link::Side;
 
 use super::connect::connect;
 use super::port::{Pending, TargetLink};
+use super::refusals::Refusals;
 use crate::error::Result;
 use crate::options::{Route, TargetGtids, TargetOptions};
 
@@ -39,12 +40,18 @@ pub struct Target {
     connector: Arc<dyn Connector>,
     /// That of the channel that its sessions are of.
     room: Option<Arc<dyn MakesWay>>,
+    pub(super) refusals: Arc<Refusals>,
 }
 
 impl Target {
     /// Returns a target that `connector` reaches.
     pub fn new(options: TargetOptions, connector: impl Connector + 'static) -> Self {
-        Self { options: Arc::new(options), connector: Arc::new(connector), room: None }
+        Self {
+            options: Arc::new(options),
+            connector: Arc::new(connector),
+            room: None,
+            refusals: Arc::default(),
+        }
     }
 
     /// Returns the same account and settings on another server, and on no other in its place.
