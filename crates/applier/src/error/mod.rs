@@ -261,7 +261,7 @@ impl Error {
 
     /// A link failed, or was not made.
     pub(crate) fn is_of_network(&self) -> bool {
-        matches!(self.link(), Some(LinkError::Io(_) | LinkError::Closed | LinkError::OwnTls(_)))
+        matches!(self.link(), Some(LinkError::Io(_) | LinkError::Closed))
     }
 
     /// Returns true if the target has no room for another session.

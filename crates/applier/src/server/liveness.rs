@@ -95,13 +95,12 @@ impl Liveness {
                     AGAIN.min(limit / 2)
                 }
                 Ok(Err(error @ Error::Silent { .. })) => return Err(error),
-                // A name or a file may not have been found for a moment, and the session's work may have taken hours.
+                // The name may not have been found for a moment, and the session's work may have taken hours.
                 Ok(Err(_)) if is_down && !was_down => AGAIN.min(limit / 2),
                 // What stands between says nothing about the server. Where TLS fails, no other session could take the
                 // place of this one.
                 Ok(Err(error))
-                    if (is_down || !error.is_of_protection())
-                        && error.code().is_none_or(is_between) =>
+                    if !error.is_of_protection() && error.code().is_none_or(is_between) =>
                 {
                     return Err(self.silent(&error.to_string()));
                 }
@@ -257,7 +256,6 @@ mod tests {
         let login: fn() -> LinkError = || LinkError::Login("another plugin".to_owned());
         let account: fn() -> LinkError =
             || LinkError::Server { code: 1045, message: "another password".to_owned() };
-        let file: fn() -> LinkError = || LinkError::OwnTls("no such file".to_owned());
         let name: fn() -> LinkError = || LinkError::Io(std::io::ErrorKind::NotFound.into());
         let timeout: fn() -> LinkError = || LinkError::Timeout(Duration::from_secs(1));
         for (first, second, expected) in [
@@ -266,7 +264,6 @@ mod tests {
             (account, account, (300, false, 3)),
             (name, tls, (300, false, 6)),
             (name, name, (12, true, 2)),
-            (file, file, (12, true, 2)),
             (timeout, tls, (10, true, 1)),
         ] {
             assert_eq!(watched(first, second).await, expected, "{} and {}", first(), second());

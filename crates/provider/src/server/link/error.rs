@@ -21,9 +21,6 @@ pub enum LinkError {
     Server { code: u16, message: String },
     #[error("TLS: {0}")]
     Tls(String),
-    /// Our own files or settings can't be used; the server was not asked.
-    #[error("TLS: {0}")]
-    OwnTls(String),
     #[error("login: {0}")]
     Login(String),
     #[error("protocol: {0}")]
@@ -110,7 +107,7 @@ impl LinkError {
     /// Returns true if the two sides do not agree on the protection of the link.
     #[must_use]
     pub fn is_protection(&self) -> bool {
-        matches!(self, Self::Tls(_) | Self::OwnTls(_) | Self::Login(_)) || self.is_unencrypted()
+        matches!(self, Self::Tls(_) | Self::Login(_)) || self.is_unencrypted()
     }
 
     /// The server accepts only encrypted connections.
@@ -181,7 +178,6 @@ mod tests {
             }
         }
         assert!(refusal(&LinkError::Tls("no".to_owned())).is_some());
-        assert!(refusal(&LinkError::OwnTls("no".to_owned())).is_some());
         assert!(refusal(&LinkError::Login("no".to_owned())).is_some());
     }
 

@@ -23,7 +23,7 @@ pub(crate) fn client_config(options: &LinkOptions) -> Result<Option<Arc<ClientCo
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| LinkError::OwnTls(error.to_string()))?
+        .map_err(|error| LinkError::Tls(error.to_string()))?
         // rustls checks chain and name or nothing; `Verifier` checks as much as the mode requires.
         .dangerous()
         .with_custom_certificate_verifier(verifier(options, &provider)?);
@@ -46,7 +46,7 @@ fn verifier(
     let check = match options.tls.mode {
         TlsMode::VerifyCa | TlsMode::VerifyIdentity => {
             let Some(ca) = &options.tls.ca else {
-                return Err(LinkError::OwnTls(format!(
+                return Err(LinkError::Tls(format!(
                     "[channel.{}] tls_ca is needed to verify the server",
                     options.side
                 )));
@@ -55,12 +55,12 @@ fn verifier(
             for certificate in certificates(ca)? {
                 roots
                     .add(certificate)
-                    .map_err(|error| LinkError::OwnTls(format!("{}: {error}", ca.display())))?;
+                    .map_err(|error| LinkError::Tls(format!("{}: {error}", ca.display())))?;
             }
             let inner =
                 WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
                     .build()
-                    .map_err(|error| LinkError::OwnTls(error.to_string()))?;
+                    .map_err(|error| LinkError::Tls(error.to_string()))?;
             Some(inner)
         }
         _ => None,
@@ -76,12 +76,12 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, LinkError> 
 }
 
 fn file_error(path: &Path, error: &dyn std::fmt::Display) -> LinkError {
-    LinkError::OwnTls(format!("{}: {error}", path.display()))
+    LinkError::Tls(format!("{}: {error}", path.display()))
 }
 
 fn own_certificate(error: &TlsError, path: &Path, side: Side) -> LinkError {
     let why = unusable(error).map_or_else(|| format!("with tls_key: {error}"), str::to_owned);
-    LinkError::OwnTls(format!("[channel.{side}] tls_cert {} {why}", path.display()))
+    LinkError::Tls(format!("[channel.{side}] tls_cert {} {why}", path.display()))
 }
 
 /// Says what a certificate is that rustls can't use. Its parser gives no more than the name of an error.

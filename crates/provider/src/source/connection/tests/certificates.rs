@@ -140,7 +140,7 @@ fn a_certificate_of_ours_that_can_t_be_shown_is_named() {
     let tls = TlsOptions { cert: Some(cert.clone()), key: Some(key), ..tls(TlsMode::Required) };
     let options = SourceOptions { tls, ..options() };
     let error = client_config(&options.link("source", 0)).expect_err("version 1");
-    assert!(matches!(error, LinkError::OwnTls(_)), "{error:?}");
+    assert!(matches!(error, LinkError::Tls(_)), "{error:?}");
     let text = error.to_string();
     let named = format!("[channel.source] tls_cert {} is of X.509 version 1", cert.display());
     assert!(text.contains(&named), "{text}");
