@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use csa_applier::{Converging, ErrorClass, Pending};
 use csa_provider::binlog::GtidSet;
+use csa_provider::seams::Backoff;
 use csa_provider::server::link::Side;
-use csa_provider::source::{Foreign, PreflightError, SourceFacts, preflight};
+use csa_provider::source::{
+    Foreign, PreflightError, ReceptionEnd, SourceCause, SourceFacts, preflight,
+};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -23,8 +26,10 @@ use crate::copy::{
 };
 use crate::verify::{Replicated, Scope, VerifyError};
 
-/// Time before reception is tried again that could not begin, or has ended beside an archive.
+/// The first pause before reception is tried again that could not begin, or lacks what is purged.
 const AGAIN: Duration = Duration::from_secs(10);
+/// The longest one: each attempt closes the store, from which the archive is filled.
+const AGAIN_MAX: Duration = Duration::from_secs(300);
 
 /// Makes the target a copy of the source, with the channel's first checkpoint, and receives meanwhile what follows
 /// it: the source may purge that. May be dropped anywhere: the next copy continues, or begins again. Returns true if
@@ -94,15 +99,16 @@ async fn receive(
     mut begun: watch::Receiver<Option<GtidSet>>,
 ) -> Infallible {
     let mut received: Option<Received> = None;
+    let mut pauses = Backoff::new(AGAIN, AGAIN_MAX);
     loop {
         let has_begun = begun.borrow().is_some();
         let returned = async {
             match received.take() {
                 Some(received) => {
-                    may_begin_again(received, settings).await;
+                    may_begin_again(received, settings, &mut pauses).await;
                     info!("reception begins again");
                 }
-                None if has_begun => tokio::time::sleep(AGAIN).await,
+                None if has_begun => tokio::time::sleep(pauses.pause()).await,
                 None => std::future::pending().await,
             }
         };
@@ -119,13 +125,21 @@ async fn receive(
 }
 
 /// Returns once reception that has ended can be tried again.
-async fn may_begin_again(received: Received, settings: &Arc<ChannelSettings>) {
-    if settings.archive.is_none() {
+async fn may_begin_again(
+    received: Received,
+    settings: &Arc<ChannelSettings>,
+    pauses: &mut Backoff,
+) {
+    let mut end = received.end.clone();
+    let is_purged = |end: &ReceptionEnd| end.error.cause() == SourceCause::Purged;
+    let is_purged =
+        end.wait_for(Option::is_some).await.is_ok_and(|end| end.as_ref().is_some_and(is_purged));
+    if settings.archive.is_none() || !is_purged {
         return received.returns(Arc::clone(settings)).await;
     }
-    // The source may have purged what only the archive lacks, and never serves that again: `attach` passes over it.
-    drop(received.passes().await);
-    tokio::time::sleep(AGAIN).await;
+    // Only the archive may lack it, and the source never serves it again: `attach` passes over it.
+    drop(received);
+    tokio::time::sleep(pauses.pause()).await;
 }
 
 /// Receives what follows `executed`, and what the archive lacks of it: the copy has emptied the relay store.
@@ -216,7 +230,8 @@ mod tests {
     use std::time::Duration;
 
     use csa_provider::server::link::LinkError;
-    use csa_provider::source::{self, ReceptionEnd, SourceCause};
+    use csa_provider::source;
+    use tokio::time::Instant;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -225,7 +240,7 @@ mod tests {
     use crate::config::tests::in_folder;
 
     #[tokio::test]
-    async fn reception_for_an_archive_does_not_wait_for_what_the_source_has_purged() {
+    async fn reception_for_an_archive_waits_for_all_but_what_the_source_has_purged() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let text = in_folder(folder.path(), 1);
         let url = format!("file://{}", folder.path().display());
@@ -234,19 +249,29 @@ mod tests {
         let watch = Watch::new(&settings, Controls::new(&settings));
         let reception = Reception::new(watch, settings.directory(), CancellationToken::new());
         let attached = reception.attach(&settings, &GtidSet::new(), None, Foreign::default()).await;
-        let mut received = attached.expect("opened");
+        let received = attached.expect("opened");
         reception.end().await;
-        let error = Arc::new(source::Error::Refused {
-            address: "s:1".to_owned(),
-            at: "the start".to_owned(),
-            message: "purged required binary logs".to_owned(),
-            cause: SourceCause::Purged,
-        });
-        let (_ended, end) = watch::channel(Some(ReceptionEnd { error, gtid: None }));
-        received.end = end;
         tokio::time::pause();
-        let again = may_begin_again(received, &settings);
-        tokio::time::timeout(2 * AGAIN, again).await.expect("it is tried again");
+        let mut pauses = Backoff::new(AGAIN, AGAIN_MAX);
+        for (cause, expected) in [
+            (SourceCause::Purged, Some(10)),
+            (SourceCause::Purged, Some(20)),
+            (SourceCause::Stream, None),
+        ] {
+            let error = Arc::new(source::Error::Refused {
+                address: "s:1".to_owned(),
+                at: "the start".to_owned(),
+                message: "refused".to_owned(),
+                cause,
+            });
+            let (_ended, end) = watch::channel(Some(ReceptionEnd { error, gtid: None }));
+            let mut received = received.clone();
+            received.end = end;
+            let begun = Instant::now();
+            let again = may_begin_again(received, &settings, &mut pauses);
+            let again = tokio::time::timeout(3 * AGAIN, again).await;
+            assert_eq!(again.ok().map(|()| begun.elapsed().as_secs()), expected, "{cause:?}");
+        }
     }
 
     #[test]

@@ -34,7 +34,13 @@ pub(in crate::channel) struct Received {
 impl Received {
     /// Returns once the source serves what follows, after an end of reception that passes; never for another.
     pub(in crate::channel) async fn returns(self, settings: Arc<ChannelSettings>) {
-        let ended = self.passes().await;
+        let mut end = self.end.clone();
+        if end.wait_for(passes).await.is_err() {
+            return std::future::pending().await;
+        }
+        let ended = self.ended();
+        // The store can be opened again from here on.
+        drop(self);
         loop {
             let pause = ended.pauses.lock().pause();
             tokio::time::sleep(pause).await;
@@ -42,15 +48,6 @@ impl Received {
                 return;
             }
         }
-    }
-
-    /// Returns after an end of reception that passes; never for another. The store can be opened again then.
-    pub(in crate::channel) async fn passes(self) -> Ended {
-        let mut end = self.end.clone();
-        if end.wait_for(passes).await.is_err() {
-            return std::future::pending().await;
-        }
-        self.ended()
     }
 
     /// Nothing more is received.
@@ -65,7 +62,7 @@ impl Received {
 }
 
 /// Reception that has ended, without the store, which stays locked for as long as somebody has it.
-pub(in crate::channel) struct Ended {
+pub(super) struct Ended {
     store: Weak<RelayStore>,
     received: GtidSet,
     foreign: SharedForeign,
