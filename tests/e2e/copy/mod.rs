@@ -237,6 +237,25 @@ async fn what_can_not_be_copied_is_named_before_anything_is_made() {
     assert_eq!(rows, 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_passes_the_end_while_a_copy_begins_is_refused() {
+    let (source, target) = Server::pair(&[], &[]);
+    source.exec("CREATE DATABASE d; CREATE TABLE d.t (id INT PRIMARY KEY)").await;
+    // The copy waits for its end, for some seconds.
+    source.exec("XA START 'x'; INSERT INTO d.t VALUES (1); XA END 'x'; XA PREPARE 'x'").await;
+    let daemon = Daemon::builder(&source, &target).build();
+    let end = toml::Value::from(source.gtid_executed().await);
+    daemon.set("applier.until", toml::Table::from_iter([("sql_after_gtids".to_owned(), end)]));
+    daemon.write_config();
+    let copying = start_copying(&daemon, &[]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    source.exec("XA COMMIT 'x'").await;
+    assert!(!ends(copying, DRAIN).await, "it was copied");
+    assert!(copy_log(&daemon).contains("applier.until"), "{}", copy_log(&daemon));
+    let query = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='d'";
+    assert_eq!(target.value::<u64>(query).await, 0, "something was made");
+}
+
 /// A copy whose session for the channel was killed still has sessions that write rows.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow"]

@@ -13,7 +13,7 @@ use super::definitions::{self, CHANGED, Definitions, Program};
 use super::error::{CopyError, Result};
 use super::keeping::keeping;
 use super::later::Later;
-use super::options::CopyOptions;
+use super::options::{CopyOptions, check_end};
 use super::plan::{self, Plan};
 use super::rows::TableRows;
 use super::snapshot::{self, LastLook};
@@ -94,6 +94,10 @@ async fn attempt(
     let before = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
     check_prepared(watcher).await?;
     let executed = snapshot::open(watcher, sources, last).await?;
+    // The source may have passed the end since the first look.
+    if let Some(until) = &options.until {
+        check_end(until, &executed)?;
+    }
     check_prepared(watcher).await?;
     let after = definitions::read(watcher, &plan.schemas, &names, &chunked.tables).await?;
     let again = plan::read(options, watcher, selection, &Scope::default(), dropped).await?;

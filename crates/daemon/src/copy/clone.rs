@@ -136,6 +136,15 @@ pub(crate) async fn clone(
     let mut cloned = comes_back(&as_source).await?;
     let bytes = check_result(&mut cloned).await?;
     say(&format!("target {}: it is a clone, and runs", cloned.address));
+    // Before anything of ours is written there. The clone is of the moment at which it ended.
+    if let Some(until) = &options.until
+        && check_end(until, &cloned.executed().await?).is_err()
+    {
+        say(&format!(
+            "the source reached {until} during the clone, which may have what comes after it: leave applier.until out, or \
+             clone a source that does not reach it"
+        ));
+    }
     // The source has one where it is the target of other channels.
     cloned.run("DROP DATABASE csa", "DROP DATABASE IF EXISTS csa").await?;
     let not_granted = make_account(&mut cloned, &options.account, say).await?;
