@@ -446,6 +446,11 @@ impl Supervisor {
         drained
     }
 
+    /// Returns true for a channel that is removed, or was to be: it never starts again.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.hindrance.removed.is_cancelled()
+    }
+
     async fn end_reception(&self) {
         self.reception.end().instrument(self.span.clone()).await;
     }

@@ -236,6 +236,11 @@ fn plan_channel(
     plan: &mut ReloadPlan,
 ) {
     let name = channel.name();
+    // The file has it again, and its removal failed half way.
+    if channel.is_removed() {
+        plan.view.pending.push(pending(Some(name), "removed", Applies::Daemon));
+        return;
+    }
     for setting in &CHANNEL_SETTINGS {
         let values = setting.compare(channel.controls(), settings);
         let changes = values.filter_map(|(key, from, to)| changed(Some(name), key, from, to));

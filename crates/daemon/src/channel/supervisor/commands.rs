@@ -249,7 +249,7 @@ impl Supervisor {
 
     /// A command may have waited for the state while a reload removed the channel.
     pub(crate) fn check_present(&self) -> Done<()> {
-        if self.hindrance.removed.is_cancelled() {
+        if self.is_removed() {
             let error = format!("channel {} was removed from the configuration", self.name);
             return Err(Refusal::state(error, "add it there, and reload"));
         }

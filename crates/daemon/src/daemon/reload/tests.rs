@@ -71,6 +71,14 @@ async fn a_channel_that_panics_is_neither_called_restarted_nor_lost() {
         let kept = daemon.channel("orders").expect("it may still run");
         assert!(Arc::ptr_eq(&kept, &channel));
     }
+    // Half of a removal can't be taken back by a file that has the channel again.
+    channel.remove(std::time::Duration::ZERO).await;
+    let mut plan = ReloadPlan::default();
+    let mut config = Config::parse(&text).expect("valid");
+    let channels = std::mem::take(&mut config.channels);
+    daemon.plan_channels(channels, &config, Reload::default(), &mut plan);
+    let pending: Vec<_> = plan.view.pending.iter().map(|one| one.setting.as_str()).collect();
+    assert_eq!(pending, ["removed"]);
     stop.cancel();
     channel.finish().await.expect("stopped");
 }
