@@ -1,17 +1,26 @@
+use std::path::Path;
+
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::config::tests::in_folder;
 use crate::host::logging::LogFilter;
 
+const FILE: &str = "csa-daemon.toml";
+
+/// Returns the daemon with this configuration, and what stops it.
+fn daemon_of(folder: &Path, text: &str) -> (Daemon, CancellationToken) {
+    let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+    let config = Config::parse(text).expect("valid");
+    let daemon = Daemon::new(config, folder.join(FILE), LogFilter::of_test(), &stop, &kill);
+    (daemon, stop)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_that_was_stopped_after_the_plan_stays_stopped() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let text = in_folder(folder.path(), 1);
-    let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
-    let config = Config::parse(&text).expect("valid");
-    let path = folder.path().join("csa-daemon.toml");
-    let daemon = Daemon::new(config, path, LogFilter::of_test(), &stop, &kill);
+    let (daemon, stop) = daemon_of(folder.path(), &text);
     let channel = daemon.channel("orders").expect("configured");
     let reload = async |timeout: &str, is_stopped: bool| {
         let changed = format!("{text}connect_timeout = \"{timeout}\"\n");
@@ -48,10 +57,7 @@ async fn a_channel_that_was_stopped_after_the_plan_stays_stopped() {
 async fn a_channel_that_panics_is_neither_called_restarted_nor_lost() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let text = in_folder(folder.path(), 1);
-    let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
-    let config = Config::parse(&text).expect("valid");
-    let path = folder.path().join("csa-daemon.toml");
-    let daemon = Daemon::new(config, path, LogFilter::of_test(), &stop, &kill);
+    let (daemon, stop) = daemon_of(folder.path(), &text);
     let channel = daemon.channel("orders").expect("configured");
     channel.start().await;
     let changed = format!("{text}connect_timeout = \"5s\"\n");
@@ -86,13 +92,11 @@ async fn a_channel_that_panics_is_neither_called_restarted_nor_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_whose_file_hangs_does_not_keep_the_process_from_ending() {
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
-    let config = Config::parse(&in_folder(folder.path(), 1)).expect("valid");
-    let path = folder.path().join("csa-daemon.toml");
+    let (daemon, stop) = daemon_of(folder.path(), &in_folder(folder.path(), 1));
+    let path = folder.path().join(FILE);
     // Nobody writes to it.
     let made = std::process::Command::new("mkfifo").arg(&path).status().expect("it runs");
     assert!(made.success());
-    let daemon = Daemon::new(config, path.clone(), LogFilter::of_test(), &stop, &kill);
     let sender = Sender { peer: "a test".to_owned(), claimed: None };
     let minute = std::time::Duration::from_secs(60);
     let reload = tokio::time::timeout(minute, daemon.reload(Reload::default(), &sender));
